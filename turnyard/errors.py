@@ -1,0 +1,177 @@
+"""What can go wrong, one class per decision a caller can take.
+
+Each class's docstring is the advice; the default message is that docstring. `code` is the stable word used in
+problem+json bodies, CLI output and logs; `status` is the HTTP status the API answers with.
+"""
+
+from __future__ import annotations
+
+
+class TurnyardError(Exception):
+    """Something in Turnyard failed; the message says which thing, what happened and what to do."""
+
+    code = "internal"
+    status = 500
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or (type(self).__doc__ or "").strip())
+
+
+class ConfigError(TurnyardError):
+    """The configuration or the app is wrong: fix what the message names and start again."""
+
+    code = "config-invalid"
+    status = 500
+
+
+class InvalidRequest(TurnyardError):
+    """The request is malformed: correct what the message names and send it again."""
+
+    code = "invalid-request"
+    status = 400
+
+    def __init__(self, message: str | None = None, *, pointer: str = "") -> None:
+        super().__init__(message)
+        self.pointer = pointer
+
+
+class TooLarge(InvalidRequest):
+    """The body is over the limit: send less, or put large content in a file and refer to it."""
+
+    code = "too-large"
+    status = 413
+
+
+class InvalidInput(InvalidRequest):
+    """The request is well formed but a value is not acceptable: correct it and send it again."""
+
+    code = "invalid-input"
+    status = 422
+
+
+class NotFound(TurnyardError):
+    """No such thing, or it is not yours: check the id."""
+
+    code = "not-found"
+    status = 404
+
+
+class UnknownAgent(NotFound):
+    """No worker has ever published this agent: check its name, or start a worker that has it."""
+
+    code = "unknown-agent"
+
+
+class Conflict(TurnyardError):
+    """The thing is in a state that does not allow this: read it again before deciding."""
+
+    code = "conflict"
+    status = 409
+
+
+class SessionBusy(Conflict):
+    """The session has an open turn and the message asked not to wait: send it later, or with another mode."""
+
+    code = "session-busy"
+
+
+class AlreadyDecided(Conflict):
+    """Somebody decided this first; the first answer stands."""
+
+    code = "already-decided"
+
+
+class AlreadyFinished(Conflict):
+    """The turn or job has ended; there is nothing left to cancel."""
+
+    code = "already-finished"
+
+
+class Expired(TurnyardError):
+    """The call's time is over; its outcome can no longer be given."""
+
+    code = "expired"
+    status = 410
+
+
+class IdempotencyMismatch(TurnyardError):
+    """This idempotency key was used with another body: use a fresh key for a different request."""
+
+    code = "idempotency-mismatch"
+    status = 422
+
+
+class InboxFull(TurnyardError):
+    """The session has as many unread messages as it may hold: wait until it has caught up."""
+
+    code = "inbox-full"
+    status = 429
+
+
+class QuotaExceeded(TurnyardError):
+    """The tenant has as many waiting messages as it may have: wait until some are done."""
+
+    code = "quota-exceeded"
+    status = 429
+
+
+class StoreUnavailable(TurnyardError):
+    """The Redis server did not answer, or refuses writes: nothing is known to be lost; try again in a moment."""
+
+    code = "redis-unavailable"
+    status = 503
+
+
+class Unsupported(ConfigError):
+    """The server cannot be used safely: the message names the version or setting to change."""
+
+    code = "server-unsupported"
+
+
+class FenceLost(TurnyardError):
+    """Another worker owns the session now: drop the turn, write nothing."""
+
+    code = "fence-lost"
+
+
+class Diverged(TurnyardError):
+    """The session moved on without this worker: drop what it knows and begin again."""
+
+    code = "diverged"
+
+
+class ToolError(TurnyardError):
+    """A tool refuses or fails in a way the model should read; this is the only exception whose text the model sees."""
+
+    code = "tool_failed"
+
+
+class ModelError(TurnyardError):
+    """The model did not give a usable answer; the turn ends with this reason."""
+
+    code = "model_error"
+    retryable = False
+
+    def __init__(self, message: str | None = None, *, retryable: bool = False, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+        self.retry_after_s = retry_after_s
+
+
+class JobFailed(TurnyardError):
+    """The job ended without an answer; `code` says why and whether a retry makes sense."""
+
+    def __init__(self, code: str, message: str, *, ref: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.ref = ref
+
+
+class JobCancelled(TurnyardError):
+    """The job was cancelled; `cause` says by what."""
+
+    code = "cancelled"
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(f"the job was cancelled ({cause})")
+        self.cause = cause

@@ -1,0 +1,1 @@
+"""The shared language: frozen types that cross boundaries. Nothing here does I/O."""

@@ -1,0 +1,147 @@
+"""What a worker learns from begin and commit, and what it may ask a commit to do.
+
+These are the whole vocabulary between the engine, which decides, and the store, which makes it so. One `Commit` is
+one transition: it happens in one script or not at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from turnyard.records.log import LogRecord
+
+CallKind = Literal["plain", "parallel", "lift", "callback", "approval", "child", "timer", "retry"]
+RowState = Literal["open", "allowed", "started", "parked"]
+Outcome = Literal["result", "error", "denied", "timeout", "cancelled", "superseded", "unknown"]
+Ending = Literal["none", "finish", "park", "yield"]
+Code = Literal["OK", "ALREADY", "FENCED", "DIVERGED", "AWAITS"]
+
+PLACEHOLDER = "placeholder"
+SETTLED_WITHOUT_TEXT = frozenset({"denied", "timeout", "cancelled", "superseded", "unknown"})
+
+
+@dataclass(frozen=True, slots=True)
+class NewCall:
+    """A call that the model just made, to be recorded with the assistant entry that made it.
+
+    `awaited` calls hold the turn; others are detached: a placeholder answers them and the real result comes later.
+    `body` is {"name", "args" (a JSON object), "provider_id"}; `idempotent` decides what happens after a crash.
+    `queue` and `timeout_ms` matter to lifted calls only.
+    """
+
+    id: str
+    kind: CallKind
+    body: dict[str, Any]
+    awaited: bool = False
+    idempotent: bool = False
+    queue: str | None = None
+    timeout_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Append an assistant entry with the calls it makes. `body`: {"text", "usage", "model", "finish"}."""
+
+    body: dict[str, Any]
+    calls: tuple[NewCall, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Append the result of an open call. `outcome` may be "placeholder". `body`: {"content", "is_error"} or None."""
+
+    call: str
+    outcome: str
+    body: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Append a record of another type: a notification entry, or an event that only followers see."""
+
+    type: str
+    body: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Park:
+    """Let a call wait outside. `deadline_ms` is how long from now; `secret_hash` is None when no token exists."""
+
+    call: str
+    deadline_ms: int
+    secret_hash: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One transition of a turn.
+
+    `append` is written in order. `start` marks calls STARTED (their intent; no effect may run before that commit
+    answered). `unstart` takes marks back. `settle` puts a result of a parallel batch into its row. `claim` takes
+    what waits in the inbox into the log, allowed only when the next step is a model call. `failure` ends the turn's
+    jobs as failed: {"code", "message", "retryable", "ref"}. `closing` answers all open calls of a cancelled turn.
+    `output` is what the jobs answer: {"text", "output"}. `lanes` are the out lanes to wake.
+    """
+
+    append: tuple[Say | Answer | Note, ...] = ()
+    start: tuple[str, ...] = ()
+    unstart: tuple[str, ...] = ()
+    settle: tuple[Answer, ...] = ()
+    park: tuple[Park, ...] = ()
+    claim: bool = False
+    ending: Ending = "none"
+    closing: bool = False
+    failure: dict[str, Any] | None = None
+    output: dict[str, Any] | None = None
+    usage: dict[str, int] = field(default_factory=dict[str, int])
+    lanes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An unanswered call of the open batch, as its row says."""
+
+    call: str
+    kind: CallKind
+    state: RowState
+    awaited: bool
+    outcome: str | None
+    demoted: bool
+    idempotent: bool
+    decision: str | None
+    attempt: int = 1
+
+    @property
+    def detached(self) -> bool:
+        """Tell whether a placeholder answers this call, its real result coming later through the inbox."""
+        return self.demoted or (not self.awaited and self.kind in ("lift", "callback", "child"))
+
+
+@dataclass(frozen=True, slots=True)
+class TurnView:
+    """What a worker knows of the turn it runs, straight after a begin or commit.
+
+    `entries` are all records of the store that a model may see, oldest first, struck ones left out. `rows` holds the
+    unanswered calls of the last batch in source order. `mine` are calls whose STARTED mark this worker made and whose
+    effect it has not reported: only these may run; a started row outside `mine` was interrupted. `cancel` and
+    `yield_` are asked for by the server; `drain` by this process.
+    """
+
+    code: Code
+    session: str
+    store: str
+    turn: str
+    epoch: int
+    rev: int
+    entries: tuple[LogRecord, ...] = ()
+    rows: tuple[Row, ...] = ()
+    mine: frozenset[str] = frozenset()
+    cancel: str | None = None
+    yield_: bool = False
+    drain: bool = False
+    jobs: tuple[str, ...] = ()
+    head: dict[str, str] = field(default_factory=dict[str, str])
+    ended: bool = False
+    ending: str | None = None
+    last_seq: int = 0

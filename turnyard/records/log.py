@@ -1,0 +1,87 @@
+"""What a session's log holds: one record per fact, in one gap-free sequence.
+
+Entries are what a model may see; events are what only followers see. The body is JSON that no script parses.
+Field letters are those of the stream (spec: decisions, "Log record").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+USER = "user/message"
+ASSISTANT = "assistant/message"
+CALL = "tool/call"
+RESULT = "tool/result"
+COMPACTION = "session/compaction"
+NOTICE = "notification"
+
+ENTRIES = frozenset({USER, ASSISTANT, CALL, RESULT, COMPACTION, NOTICE})
+
+ACCEPTED = "inbox/accepted"
+TURN_END = "turn/end"
+PARKED = "call/parked"
+RESOLVED = "call/resolved"
+RELAYED = "call/relayed"
+JOB = "job"
+STRIKE = "strike"
+CLEARED = "notice/cleared"
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """One record: where it stands, who wrote it, what it says.
+
+    `seq` counts from 1 within its store. `outcome` is set on a result whose text is not in the body (timeout,
+    cancelled, denied, superseded, unknown, placeholder) as well as on ordinary ones (result, error). `aside` marks
+    the result of a call that a placeholder already answered; `late` one that came after a timeout or unknown.
+    """
+
+    seq: int
+    type: str
+    epoch: int = 0
+    turn: str = ""
+    step: int = 0
+    at_ms: int = 0
+    jobs: tuple[str, ...] = ()
+    call: str | None = None
+    kind: str | None = None
+    outcome: str | None = None
+    aside: bool = False
+    late: bool = False
+    struck: bool = False
+    body: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def is_entry(self) -> bool:
+        """Tell whether a model may see this record."""
+        return self.type in ENTRIES
+
+
+def _text(raw: bytes | str | None) -> str:
+    return raw.decode() if isinstance(raw, bytes) else (raw or "")
+
+
+def parse_record(entry_id: bytes | str, pairs: list[Any]) -> LogRecord:
+    """Return the record of one stream entry: its id and its flat field, value, field, value list."""
+    f = {pairs[i]: pairs[i + 1] for i in range(0, len(pairs), 2)}
+    body = f.get(b"b")
+    jobs = _text(f.get(b"j"))
+    flags = _text(f.get(b"f"))
+    return LogRecord(
+        seq=int(_text(entry_id).partition("-")[0]),
+        type=_text(f.get(b"t")),
+        epoch=int(f.get(b"e", 0)),
+        turn=_text(f.get(b"u")),
+        step=int(f.get(b"s", 0)),
+        at_ms=int(f.get(b"at", 0)),
+        jobs=tuple(jobs.split(",")) if jobs else (),
+        call=_text(f[b"c"]) if b"c" in f else None,
+        kind=_text(f[b"k"]) if b"k" in f else None,
+        outcome=_text(f[b"o"]) if b"o" in f else None,
+        aside="a" in flags,
+        late="l" in flags,
+        body=orjson.loads(body) if body else {},
+    )
