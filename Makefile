@@ -1,0 +1,65 @@
+# Turnyard's commands. `make` alone lists them.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Tests run on every core; WORKERS=0 runs them in one process (for a debugger).
+WORKERS ?= auto
+ARGS ?=
+SOURCES := $(wildcard turnyard dispatcher workers platforms tests benches examples hatch_build.py)
+
+.PHONY: help setup demo test check format bench spec wheel lock clean
+
+help: ## list the commands
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+
+setup: $(VENV)/.ready ## make .venv from the lock file
+
+# Only a change of the lock or of pyproject.toml installs again.
+$(VENV)/.ready: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Turnyard needs Python 3.11 or newer; set PYTHON=python3.12, say")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: setup ## a whole yard on this machine: a turn, a lifted tool, a notice, a killed worker
+	@$(BIN)/python examples/demo.py $(ARGS)
+
+test: setup ## every test, in parallel (ARGS='-k lease' narrows, WORKERS=0 for one process)
+	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+check: setup ## format, lint, import directions, types
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/lint-imports
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
+
+format: setup ## rewrite the sources in the one format, and fix what can be fixed
+	$(BIN)/ruff check --fix-only $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
+
+bench: setup ## the numbers of docs/performance.md (JSON=out.json writes them, ONLY=name runs one)
+	@$(BIN)/python -m benches $(if $(JSON),--json $(JSON)) $(if $(ONLY),--only $(ONLY)) $(ARGS)
+
+spec: setup ## which rows of docs/acceptance.md the tests prove (JSON=out.json writes them)
+	@SPEC=1 JSON=$(JSON) $(BIN)/python -m pytest -q -n $(WORKERS) $(ARGS)
+
+wheel: setup ## build dist/turnyard-*.whl
+	$(BIN)/python -m build --wheel --no-isolation
+
+# Names, versions and hashes for every platform; no address, so any index can serve it.
+lock: setup ## resolve requirements.lock again from pyproject.toml
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile pyproject.toml --extra dev --group tools --universal --python-version 3.11 --upgrade --generate-hashes \
+	  --no-header --no-annotate --no-emit-index-url --quiet --output-file requirements.lock
+	@! grep -nE '://|file:|--(index|extra|find|trusted)' requirements.lock
+
+clean: ## remove what the commands made
+	rm -rf $(VENV) dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage*
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

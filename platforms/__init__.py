@@ -1,0 +1,1 @@
+"""platforms: see docs/architecture.md."""
