@@ -1,0 +1,115 @@
+"""What a tool may know about the call it serves, and how it talks back while it runs.
+
+The identity of the call (tenant, session, user) comes from whoever runs the turn, never from the model's arguments.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from turnyard.errors import ConfigError
+
+D = TypeVar("D")
+
+
+async def _unheard(fraction: float, note: str) -> None:
+    """Drop a progress report: nobody follows."""
+
+
+def _never() -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class CallUrls:
+    """Where the outside world answers a parked call: `callback` takes any vendor body, `outcome` a result or error."""
+
+    callback: str
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolContext(Generic[D]):
+    """The call a tool serves.
+
+    `deps` is what the app's lifespan yielded. `attempt` counts from 1; `idempotency_key` is the same on each attempt
+    of one call. `approved` tells whether a person allowed it. `expires_at` is when the call's time is over, None when
+    it has no deadline of its own. `report` and `cancel_requested` are how the runtime is reached; tools use `progress`
+    and `cancelled`.
+    """
+
+    deps: D
+    tenant: str
+    session: str
+    agent: str
+    turn: str
+    call_id: str
+    idempotency_key: str
+    user: str = ""
+    agent_version: str = ""
+    attempt: int = 1
+    approved: bool = False
+    metadata: dict[str, str] = field(default_factory=dict[str, str])
+    platform: str = "http"
+    expires_at: datetime | None = None
+    urls: CallUrls | None = None
+    report: Callable[[float, str], Awaitable[None]] = _unheard
+    cancel_requested: Callable[[], bool] = _never
+
+    @property
+    def cancelled(self) -> bool:
+        """Tell whether somebody asked for the turn to stop; a long tool looks at it between two pieces of work."""
+        return self.cancel_requested()
+
+    @property
+    def callback_url(self) -> str:
+        """Return the URL that takes any body as this call's result.
+
+        Raises:
+            ConfigError: the tool is not declared with `park=`, so nothing waits for a result from outside.
+        """
+        return self._parkable().callback
+
+    @property
+    def outcome_url(self) -> str:
+        """Return the URL that takes {"result": ...} or {"error": ...}.
+
+        Raises:
+            ConfigError: the tool is not declared with `park=`, so nothing waits for a result from outside.
+        """
+        return self._parkable().outcome
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """Return a logger whose records name the session, turn and call."""
+        fields = {"tenant": self.tenant, "session": self.session, "turn": self.turn, "call": self.call_id}
+        return logging.LoggerAdapter(logging.getLogger("turnyard.tools"), fields)
+
+    async def progress(self, fraction: float, note: str = "") -> None:
+        """Tell followers how far the work is; `fraction` runs from 0 to 1. Droppable: nothing waits for it."""
+        await self.report(min(1.0, max(0.0, fraction)), note)
+
+    def _parkable(self) -> CallUrls:
+        if self.urls is None:
+            raise ConfigError(f"call {self.call_id} has no callback URL: declare its tool with @tool(park=...)")
+        return self.urls
+
+    @staticmethod
+    def fake(*, deps: Any = None, **fields: Any) -> ToolContext[Any]:
+        """Return a context for calling a tool in a unit test; `fields` replace its made-up values."""
+        made_up: dict[str, Any] = {
+            "deps": deps,
+            "tenant": "default",
+            "session": "s1",
+            "user": "u1",
+            "agent": "agent",
+            "turn": "turn_fake",
+            "call_id": "call_fake",
+            "idempotency_key": "key-fake",
+            "urls": CallUrls("http://callback.invalid/", "http://outcome.invalid/"),
+        }
+        return ToolContext(**(made_up | fields))

@@ -1,0 +1,122 @@
+"""How one tool call is run so that nothing it does can break the turn.
+
+Whatever the body does (raise, hang, exit, return a gigabyte or a lone surrogate) becomes one bounded text for the
+model. Only the text of a `ToolError` is shown to the model; other failures get a reference that the log explains.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import secrets
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+
+from turnyard.errors import InvalidInput, ToolError
+from turnyard.text import bound, scrub_tree
+from turnyard.tools.context import ToolContext
+from turnyard.tools.park import Park
+from turnyard.tools.tool import Tool
+
+OUTPUT_BYTES = 65_536
+# How long a cancelled body may tidy up before the turn goes on without it.
+_GRACE_S = 1.0
+
+_log = logging.getLogger("turnyard.tools")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutcome:
+    """What the model is told. `park` is set when the result will come from outside; `content` is then its note."""
+
+    content: str
+    is_error: bool = False
+    park: Park | None = None
+
+
+async def run_tool(tool: Tool[..., Any], arguments: object, ctx: ToolContext[Any]) -> ToolOutcome:
+    """Run one call. Never raises, except CancelledError when this task is cancelled, after cancelling the body.
+
+    `arguments` is the object the model sent. A body that overruns the tool's `limit` is cancelled and left behind; a
+    body that is a plain function runs in a thread, which nothing can stop, and is left behind too.
+    """
+    try:
+        given = tool.arguments.check(arguments)
+    except InvalidInput as error:
+        return ToolOutcome(bound(f"{tool.name} was not run: {error}. Correct the arguments and call it again.", OUTPUT_BYTES), is_error=True)
+    body = asyncio.ensure_future(_guarded(tool, given, ctx))
+    try:
+        await asyncio.wait({body}, timeout=tool.limit.total_seconds())
+    except asyncio.CancelledError:
+        body.cancel()
+        await asyncio.wait({body}, timeout=_GRACE_S)
+        raise
+    if not body.done():
+        body.cancel()
+        # One turn of the loop lets a well-behaved body close its files; a stubborn one is not waited for.
+        await asyncio.wait({body}, timeout=0)
+        return ToolOutcome(f"{tool.name} timed out after {tool.limit.total_seconds():g} s; its effect is unknown", is_error=True)
+    if body.cancelled():
+        return _failure(tool, ctx, asyncio.CancelledError("the body cancelled itself"))
+    return body.result()
+
+
+async def _guarded(tool: Tool[..., Any], given: dict[str, Any], ctx: ToolContext[Any]) -> ToolOutcome:
+    try:
+        result = await _body(tool, given, ctx)
+        return _parked(tool, result) if isinstance(result, Park) else ToolOutcome(bound(_text(result), OUTPUT_BYTES))
+    except ToolError as error:
+        return ToolOutcome(bound(str(error), OUTPUT_BYTES), is_error=True)
+    except (Exception, SystemExit) as error:
+        return _failure(tool, ctx, error)
+
+
+def _body(tool: Tool[..., Any], given: dict[str, Any], ctx: ToolContext[Any]) -> Coroutine[Any, Any, Any]:
+    first = (ctx,) if tool.takes_context else ()
+    if tool.is_async:
+        return tool.function(*first, **given)
+    return _in_thread(tool, first, given)
+
+
+async def _in_thread(tool: Tool[..., Any], first: tuple[Any, ...], given: dict[str, Any]) -> Any:
+    """Run a plain function in a thread, and whatever awaitable it returns here."""
+    scope = contextvars.copy_context()
+
+    def call() -> tuple[Any, BaseException | None]:
+        # A future cannot carry StopIteration, so what is raised travels as a value.
+        try:
+            return scope.run(tool.function, *first, **given), None
+        except BaseException as error:
+            return None, error
+
+    result, error = await asyncio.get_running_loop().run_in_executor(None, call)
+    if error is not None:
+        raise error
+    return await result if asyncio.iscoroutine(result) else result
+
+
+def _parked(tool: Tool[..., Any], park: Park) -> ToolOutcome:
+    if tool.kind != "callback":
+        raise RuntimeError(f"tool {tool.name} returned Park but is not declared with @tool(park=...)")
+    return ToolOutcome(bound(park.note, OUTPUT_BYTES), park=park)
+
+
+def _text(result: object) -> str:
+    """Return a result as text: a string as it is, anything else as JSON."""
+    if isinstance(result, str):
+        return result
+    try:
+        return to_json(result, inf_nan_mode="null").decode()
+    except PydanticSerializationError:
+        return to_json(scrub_tree(to_jsonable_python(result, inf_nan_mode="null")), inf_nan_mode="null").decode()
+
+
+def _failure(tool: Tool[..., Any], ctx: ToolContext[Any], error: BaseException) -> ToolOutcome:
+    ref = secrets.token_hex(4)
+    fields = {"tool": tool.name, "ref": ref, "tenant": ctx.tenant, "session": ctx.session, "turn": ctx.turn, "call": ctx.call_id}
+    _log.error("tool %s failed (ref %s)", tool.name, ref, exc_info=error, extra=fields)
+    return ToolOutcome(f"{tool.name}: tool failed (ref {ref})", is_error=True)

@@ -1,0 +1,173 @@
+"""What arguments a tool takes: its JSON Schema for the model and the check of what the model sends.
+
+Both come from one pydantic type, so the schema never promises what the check refuses. Objects are closed unless a
+model in them says otherwise, types are strict (no "5" for 5), and the function's own defaults stay its own.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, NotRequired, cast
+
+import orjson
+from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails, PydanticSerializationError, to_jsonable_python
+from typing_extensions import TypedDict
+
+from turnyard.errors import ConfigError, InvalidInput
+from turnyard.text import scrub_tree
+
+_MAX_FAULTS = 10
+_FAULTS = {"missing": "is missing", "extra_forbidden": "is not an argument of this tool", "unexpected_keyword_argument": "is not known"}
+_UNFIT = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """The arguments of one tool: `schema` is what the model sees; `check` is what a call goes through."""
+
+    schema: dict[str, Any]
+    adapter: TypeAdapter[dict[str, Any]]
+    closed: bool
+
+    def check(self, given: object) -> dict[str, Any]:
+        """Return the arguments as Python values, by name.
+
+        Raises:
+            InvalidInput: they do not fit; the message names each faulty argument, for the model to read.
+        """
+        if not isinstance(given, dict):
+            raise InvalidInput("the arguments must be one JSON object")
+        try:
+            return self._validate(given)
+        except ValidationError as error:
+            faults = error.errors(include_url=False, include_input=False, include_context=False)
+        if any(f["type"] == "int_type" for f in faults):
+            try:
+                return self._validate(_whole(given))
+            except ValidationError as error:
+                faults = error.errors(include_url=False, include_input=False, include_context=False)
+        raise InvalidInput("; ".join(_fault(f) for f in faults[:_MAX_FAULTS]))
+
+    def _validate(self, given: Any) -> dict[str, Any]:
+        try:
+            raw = orjson.dumps(given)
+        except TypeError:
+            raw = orjson.dumps(scrub_tree(given))
+        return self.adapter.validate_json(raw, strict=True, extra="forbid" if self.closed else None)
+
+
+def arguments_of(function: Callable[..., Any], *, skip: frozenset[str], described: dict[str, str]) -> Arguments:
+    """Build the arguments of `function`, leaving out the names in `skip`.
+
+    Raises:
+        ConfigError: a parameter has no type, a type that cannot be JSON, or a kind that has no name.
+    """
+    parameters = {n: p for n, p in inspect.signature(function).parameters.items() if n not in skip}
+    hints = _hints(function, parameters)
+    fields: dict[str, Any] = {}
+    for name, parameter in parameters.items():
+        hint = hints[name]
+        if name in described and not _says_itself(hint):
+            hint = Annotated[hint, Field(description=described[name])]
+        fields[name] = hint if parameter.default is inspect.Parameter.empty else NotRequired[hint]
+    shape = cast("Any", TypedDict)("Arguments", fields)
+    shape.__pydantic_config__ = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
+    try:
+        adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(shape)
+        schema = adapter.json_schema()
+    except PydanticUserError as error:
+        raise ConfigError(f"tool {function.__name__}: an argument has a type that cannot be JSON: {error.message}") from error
+    closed = not _any_open(schema)
+    return Arguments(_tidy(_with_defaults(schema, parameters), closed=closed), adapter, closed)
+
+
+def _hints(function: Callable[..., Any], parameters: dict[str, inspect.Parameter]) -> dict[str, Any]:
+    """Return the type of each parameter; types of others (the context, the result) need not be importable."""
+    for name, parameter in parameters.items():
+        if parameter.kind in _UNFIT:
+            raise ConfigError(f"tool {function.__name__}: parameter {name} cannot be given by name; write it as a plain parameter")
+        if parameter.annotation is inspect.Parameter.empty:
+            raise ConfigError(f"tool {function.__name__}: parameter {name} has no type; the model's schema is made from it, add one")
+        if isinstance(parameter.default, FieldInfo):
+            raise ConfigError(f"tool {function.__name__}: parameter {name} has a Field as default; write Annotated[T, Field(...)] = value")
+    shim = types.SimpleNamespace(__annotations__={n: p.annotation for n, p in parameters.items()})
+    scope = getattr(inspect.unwrap(function), "__globals__", {})
+    try:
+        return typing.get_type_hints(shim, globalns=scope, localns={}, include_extras=True)
+    except NameError as error:
+        raise ConfigError(f"tool {function.__name__}: type {error.name} is not known at module level; define or import it there") from error
+
+
+def _says_itself(hint: Any) -> bool:
+    return any(isinstance(m, FieldInfo) and m.description for m in getattr(hint, "__metadata__", ()))
+
+
+def _with_defaults(schema: dict[str, Any], parameters: dict[str, inspect.Parameter]) -> dict[str, Any]:
+    """Return the schema with the function's defaults shown; one that is no JSON is left out."""
+    for name, shown in schema.get("properties", {}).items():
+        default = parameters[name].default
+        if default is inspect.Parameter.empty or default is None:
+            continue
+        try:
+            shown["default"] = to_jsonable_python(default)
+        except PydanticSerializationError:
+            continue
+    return schema
+
+
+def _any_open(node: Any) -> bool:
+    if isinstance(node, dict):
+        known = cast("dict[str, Any]", node)
+        return known.get("additionalProperties") is True and "properties" in known or any(_any_open(v) for v in known.values())
+    return isinstance(node, list) and any(_any_open(v) for v in cast("list[Any]", node))
+
+
+def _tidy(node: dict[str, Any], *, closed: bool) -> dict[str, Any]:
+    """Return a schema without generated titles, with `T or null` as T, and with closed objects."""
+    tidy: dict[str, Any] = {}
+    for key, value in node.items():
+        if key in ("properties", "$defs"):
+            tidy[key] = {name: _tidy(each, closed=closed) for name, each in value.items()}
+        elif key in ("title", "default") and (key == "title" or value is None):
+            continue
+        elif key in ("anyOf", "oneOf", "allOf", "prefixItems"):
+            tidy[key] = [_tidy(each, closed=closed) for each in value]
+        elif key in ("items", "additionalProperties") and isinstance(value, dict):
+            tidy[key] = _tidy(cast("dict[str, Any]", value), closed=closed)
+        else:
+            tidy[key] = value
+    if closed and "properties" in tidy:
+        tidy.setdefault("additionalProperties", False)
+    return _collapse(tidy)
+
+
+def _collapse(node: dict[str, Any]) -> dict[str, Any]:
+    options = node.get("anyOf")
+    if not options or {"type": "null"} not in options:
+        return node
+    rest = [o for o in options if o != {"type": "null"}]
+    outer = {k: v for k, v in node.items() if k != "anyOf"}
+    return {**rest[0], **outer} if len(rest) == 1 else {**outer, "anyOf": rest}
+
+
+def _whole(value: Any) -> Any:
+    """Return the value with 5.0 as 5: JSON has one kind of number, and models write either."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {k: _whole(v) for k, v in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [_whole(v) for v in cast("list[Any]", value)]
+    return value
+
+
+def _fault(fault: ErrorDetails) -> str:
+    where = ".".join(str(part) for part in fault["loc"]) or "the arguments"
+    message = _FAULTS.get(fault["type"])
+    return f"{where} {message}" if message else f"{where}: {fault['msg']}"

@@ -1,0 +1,169 @@
+"""What a tool is: a Python function, what the model is told of it, and how its calls are to be run.
+
+Everything that can be wrong with a declaration is found where it is written, so a worker that started has good tools.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import update_wrapper
+from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
+
+from turnyard.errors import ConfigError
+from turnyard.ports import ToolSpec
+from turnyard.records.commit import CallKind
+from turnyard.records.manifest import ToolFacts
+from turnyard.tools.context import ToolContext
+from turnyard.tools.docstring import read_docstring
+from turnyard.tools.schema import Arguments, arguments_of
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# What every model API accepts as the name of a function.
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
+_PLAIN_LIMIT = timedelta(minutes=5)
+_LIFT_LIMIT = timedelta(hours=4)
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    lift: bool = False
+    queue: str | None = None
+    timeout: timedelta | None = None
+    idempotent: bool = False
+    wait: bool = False
+    park: timedelta | None = None
+
+
+class Tool(Generic[P, R]):
+    """A function that models may call. Calling the tool calls the function.
+
+    `kind` is plain, lift (runs on an arq worker) or callback (may finish outside). `queue` is None unless lifted.
+    `timeout` bounds the body, None means `limit`'s default. `park` is how long a callback may take. `wait` makes the
+    turn stop until a lifted call is done. `takes_context` tells whether the first parameter is the call's context.
+    """
+
+    def __init__(self, function: Callable[P, R], options: _Options) -> None:
+        update_wrapper(self, function)
+        self.function = function
+        self.name = _name_of(function)
+        self.kind: CallKind = "lift" if options.lift else "callback" if options.park else "plain"
+        self.queue = (options.queue or "default") if options.lift else None
+        self.timeout = options.timeout
+        self.park = options.park
+        self.idempotent = options.idempotent
+        self.wait = options.wait
+        _check_options(self.name, options)
+        context = _context_parameter(function)
+        self.takes_context = context is not None
+        self.is_async = inspect.iscoroutinefunction(inspect.unwrap(function))
+        self.description, described = read_docstring(function.__doc__)
+        self.arguments: Arguments = arguments_of(function, skip=frozenset({context} if context else ()), described=described)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function itself, as if it were no tool."""
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        """Return the tool's name and kind."""
+        return f"<Tool {self.name} ({self.kind})>"
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of the arguments."""
+        return self.arguments.schema
+
+    @property
+    def limit(self) -> timedelta:
+        """Return how long the body may run: the declared time, else 5 minutes, or 4 hours when lifted."""
+        return self.timeout or (_LIFT_LIMIT if self.kind == "lift" else _PLAIN_LIMIT)
+
+    def spec(self) -> ToolSpec:
+        """Return the tool as the model sees it."""
+        return ToolSpec(self.name, self.description, self.schema)
+
+    def facts(self) -> ToolFacts:
+        """Return the tool as the agent's manifest says it."""
+        return ToolFacts(self.name, self.schema, kind=self.kind, queue=self.queue, idempotent=self.idempotent)
+
+
+@overload
+def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
+@overload
+def tool(
+    *,
+    lift: bool = False,
+    queue: str | None = None,
+    timeout: timedelta | float | None = None,
+    idempotent: bool = False,
+    wait: bool = False,
+    park: timedelta | float | None = None,
+) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    lift: bool = False,
+    queue: str | None = None,
+    timeout: timedelta | float | None = None,
+    idempotent: bool = False,
+    wait: bool = False,
+    park: timedelta | float | None = None,
+) -> Any:
+    """Make a tool of a function: its name, docstring and types are what the model sees.
+
+    A first parameter called `ctx` is the call's `ToolContext` and not an argument. Durations are timedelta or seconds.
+
+    Args:
+        function: the function, when used without parentheses.
+        lift: run it on an arq worker, outside the turn; the model goes on unless `wait`.
+        queue: which arq workers run it; "default" when lifted and not given.
+        timeout: how long the body may run; then the model is told that it timed out.
+        idempotent: running it twice with one idempotency key does no harm, so it is repeated after a crash.
+        wait: stop the turn until the lifted result is there.
+        park: the call may finish outside, within this time, by returning `Park`.
+
+    Raises:
+        ConfigError: the function cannot be a tool; the message says which part and what to write instead.
+    """
+    options = _Options(lift=lift, queue=queue, timeout=_duration(timeout), idempotent=idempotent, wait=wait, park=_duration(park))
+    return Tool(function, options) if function is not None else lambda f: Tool(cast("Callable[..., Any]", f), options)
+
+
+def _duration(value: timedelta | float | None) -> timedelta | None:
+    return value if value is None or isinstance(value, timedelta) else timedelta(seconds=value)
+
+
+def _check_options(name: str, options: _Options) -> None:
+    if options.lift and options.park is not None:
+        raise ConfigError(f"tool {name}: a call is either lifted or parked; drop lift= or park=")
+    if options.queue is not None and not options.lift:
+        raise ConfigError(f"tool {name}: queue= is for lifted tools; add lift=True or drop it")
+    if options.wait and not options.lift:
+        raise ConfigError(f"tool {name}: wait= is for lifted tools; a parked call says it with Park(wait=True)")
+    for word, value in (("timeout", options.timeout), ("park", options.park)):
+        if value is not None and value <= timedelta(0):
+            raise ConfigError(f"tool {name}: {word}= must be more than zero")
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    name = getattr(function, "__name__", "")
+    if not _NAME.match(name):
+        raise ConfigError(f"a tool needs a function with a name of 1 to 64 letters, digits and _, not {name or function!r}")
+    return name
+
+
+def _context_parameter(function: Callable[..., Any]) -> str | None:
+    """Return the name of the first parameter when it takes the context, by name or by type."""
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    if first is None:
+        return None
+    annotation = first.annotation
+    typed = annotation is ToolContext or getattr(annotation, "__origin__", None) is ToolContext
+    named = isinstance(annotation, str) and annotation.partition("[")[0].rpartition(".")[2] == "ToolContext"
+    return first.name if first.name == "ctx" or typed or named else None
