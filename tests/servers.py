@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,7 @@ START_WAIT_S = 10.0
 
 
 @contextlib.contextmanager
-def private_server(*extra: str) -> Iterator[str]:
+def private_server(*extra: str) -> Generator[str]:
     """Run a server for the length of the block and give its URL; `extra` are further words of its command line."""
     binary = find_server()
     if binary is None:

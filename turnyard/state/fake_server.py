@@ -8,6 +8,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 
 def main() -> int:
@@ -25,9 +29,13 @@ def main() -> int:
     for descriptor in (1, 2):
         os.dup2(log, descriptor)
     # There is nothing to save, and connection threads may be waiting in a blocking read: leave at once.
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    signal.signal(signal.SIGTERM, _leave)
     server.serve_forever(poll_interval=0.2)
     return 0
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    os._exit(0)
 
 
 if __name__ == "__main__":

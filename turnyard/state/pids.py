@@ -9,9 +9,14 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 POLL_S = 0.02
 
@@ -47,14 +52,20 @@ def send(mark: Mark, number: signal.Signals) -> bool:
     return True
 
 
-def wait_gone(mark: Mark, *, timeout_s: float) -> bool:
-    """Block until the marked process is gone; False when it still runs after `timeout_s`."""
+def poll_until(done: Callable[[], bool], *, timeout_s: float) -> bool:
+    """Block this thread until `done()`; False when it is still not so after `timeout_s`. Never call it in an event loop."""
     deadline = time.monotonic() + timeout_s
-    while is_alive(mark):
+    never = threading.Event()
+    while not done():
         if time.monotonic() > deadline:
             return False
-        time.sleep(POLL_S)
+        never.wait(POLL_S)
     return True
+
+
+def wait_gone(mark: Mark, *, timeout_s: float) -> bool:
+    """Block until the marked process is gone; False when it still runs after `timeout_s`."""
+    return poll_until(lambda: not is_alive(mark), timeout_s=timeout_s)
 
 
 def stop(mark: Mark, *, grace_s: float) -> bool:
