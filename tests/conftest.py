@@ -1,0 +1,34 @@
+"""What every test has: the report of proven rows, and how hard property tests try."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.spec_report import SpecReport
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# deadline=None: on a busy machine a slow example says nothing about the code
+settings.register_profile("quick", max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("thorough", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    json_path = os.environ.get("JSON")
+    report = SpecReport(
+        ROOT / "docs" / "acceptance.md",
+        json_path=Path(json_path) if json_path and not hasattr(config, "workerinput") else None,
+        show_missing=bool(os.environ.get("SPEC")),
+    )
+    config.pluginmanager.register(report, "spec-report")
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The checkout."""
+    return ROOT
