@@ -170,7 +170,7 @@ def _text(raw: Any) -> str:
 
 async def _ask(redis: Redis, where: str, *command: str) -> Any:
     try:
-        answer: Any = await redis.execute_command(*command)
+        return await redis.execute_command(*command)  # pyright: ignore[reportUnknownVariableType]
     except rx.ResponseError:
         raise
     except (rx.RedisError, OSError) as error:
@@ -178,7 +178,6 @@ async def _ask(redis: Redis, where: str, *command: str) -> Any:
             raise ConfigError(f"server {where}: it refused the user name or password ({error}); correct REDIS_URL") from error
         reason = str(error) or type(error).__name__
         raise StoreUnavailable(f"server {where} does not answer ({reason}); start it, or correct REDIS_URL") from error
-    return answer
 
 
 def _is_refused_login(error: BaseException | None) -> bool:
