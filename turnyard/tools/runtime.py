@@ -47,7 +47,8 @@ async def run_tool(tool: Tool[..., Any], arguments: object, ctx: ToolContext[Any
     try:
         given = tool.arguments.check(arguments)
     except InvalidInput as error:
-        return ToolOutcome(bound(f"{tool.name} was not run: {error}. Correct the arguments and call it again.", OUTPUT_BYTES), is_error=True)
+        refusal = f"{tool.name} was not run: {error}. Correct the arguments and call it again."
+        return ToolOutcome(bound(refusal, OUTPUT_BYTES), is_error=True)
     body = asyncio.ensure_future(_guarded(tool, given, ctx))
     try:
         await asyncio.wait({body}, timeout=tool.limit.total_seconds())
@@ -71,7 +72,7 @@ async def _guarded(tool: Tool[..., Any], given: dict[str, Any], ctx: ToolContext
         return _parked(tool, result) if isinstance(result, Park) else ToolOutcome(bound(_text(result), OUTPUT_BYTES))
     except ToolError as error:
         return ToolOutcome(bound(str(error), OUTPUT_BYTES), is_error=True)
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a tool is a stranger's code: this is its outer edge
         return _failure(tool, ctx, error)
 
 
@@ -90,7 +91,7 @@ async def _in_thread(tool: Tool[..., Any], first: tuple[Any, ...], given: dict[s
         # A future cannot carry StopIteration, so what is raised travels as a value.
         try:
             return scope.run(tool.function, *first, **given), None
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised again on the loop's side
             return None, error
 
     result, error = await asyncio.get_running_loop().run_in_executor(None, call)

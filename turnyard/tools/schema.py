@@ -124,7 +124,7 @@ def _with_defaults(schema: dict[str, Any], parameters: dict[str, inspect.Paramet
 def _any_open(node: Any) -> bool:
     if isinstance(node, dict):
         known = cast("dict[str, Any]", node)
-        return known.get("additionalProperties") is True and "properties" in known or any(_any_open(v) for v in known.values())
+        return (known.get("additionalProperties") is True and "properties" in known) or any(_any_open(v) for v in known.values())
     return isinstance(node, list) and any(_any_open(v) for v in cast("list[Any]", node))
 
 

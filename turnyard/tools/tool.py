@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import update_wrapper
-from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from turnyard.errors import ConfigError
 from turnyard.ports import ToolSpec
@@ -132,7 +132,11 @@ def tool(
         ConfigError: the function cannot be a tool; the message says which part and what to write instead.
     """
     options = _Options(lift=lift, queue=queue, timeout=_duration(timeout), idempotent=idempotent, wait=wait, park=_duration(park))
-    return Tool(function, options) if function is not None else lambda f: Tool(cast("Callable[..., Any]", f), options)
+
+    def make(wrapped: Callable[..., Any]) -> Tool[..., Any]:
+        return Tool(wrapped, options)
+
+    return make if function is None else make(function)
 
 
 def _duration(value: timedelta | float | None) -> timedelta | None:
