@@ -32,7 +32,7 @@ demo: setup ## a whole yard on this machine: a turn, a lifted tool, a notice, a 
 	@$(BIN)/python examples/demo.py $(ARGS)
 
 test: setup ## every test, in parallel (ARGS='-k lease' narrows, WORKERS=0 for one process)
-	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 check: setup ## format, lint, import directions, types
 	$(BIN)/ruff format --check $(SOURCES)
@@ -48,7 +48,7 @@ bench: setup ## the numbers of docs/performance.md (JSON=out.json writes them, O
 	@$(BIN)/python -m benches $(if $(JSON),--json $(JSON)) $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 spec: setup ## which rows of docs/acceptance.md the tests prove (JSON=out.json writes them)
-	@SPEC=1 JSON=$(JSON) $(BIN)/python -m pytest -q -n $(WORKERS) $(ARGS)
+	@SPEC=1 JSON=$(JSON) $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup $(ARGS)
 
 wheel: setup ## build dist/turnyard-*.whl
 	$(BIN)/python -m build --wheel --no-isolation
