@@ -146,14 +146,27 @@ class ToolError(TurnyardError):
     code = "tool_failed"
 
 
+class SessionClosed(TurnyardError):
+    """A tool ends the turn: its text is stored as the result, the rest of its batch runs, the model is not asked again."""
+
+    code = "session_closed"
+
+    def __init__(self, result: str = "") -> None:
+        super().__init__(result)
+        self.result = result
+
+
 class ModelError(TurnyardError):
     """The model did not give a usable answer; the turn ends with this reason."""
 
     code = "model_error"
     retryable = False
 
-    def __init__(self, message: str | None = None, *, retryable: bool = False, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self, message: str | None = None, *, retryable: bool = False, retry_after_s: float | None = None, code: str | None = None
+    ) -> None:
         super().__init__(message)
+        self.code = code or type(self).code
         self.retryable = retryable
         self.retry_after_s = retry_after_s
 

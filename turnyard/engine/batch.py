@@ -1,0 +1,298 @@
+"""What to do about the unanswered calls of the last answer, one commit at a time.
+
+Calls start in source order; neighbours that only wait outside are parked together. A call that runs here never starts
+while an awaited call before it is open, so at most one call of a turn is STARTED unless the batch is parallel. A call
+found STARTED whose mark this worker did not make was interrupted: an idempotent one runs again with the same key, one
+whose token may be out waits for its deadline, any other ends as unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from turnyard.engine.effects import DAY_MS, Effect, NoEffect, Parked, RunBatch, RunTool, ToolFact, ToolResult, ToolTable
+from turnyard.engine.texts import pending_text
+from turnyard.records import ids
+from turnyard.records.commit import PLACEHOLDER, Answer, Commit, Park, Row, TurnView
+from turnyard.records.log import ASSISTANT, CALL
+
+ARQ_LANE = "arq"
+_UNASKED = ToolFact()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """An unanswered call: its row, and what its record says."""
+
+    row: Row
+    name: str
+    args: dict[str, Any]
+    refusal: str | None
+
+    @property
+    def id(self) -> str:
+        """Return the call's id."""
+        return self.row.call
+
+    @property
+    def live(self) -> bool:
+        """Tell whether it is this worker's turn to do something about the call."""
+        return self.row.state != "parked" and (self.row.outcome is None or self.row.detached)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The unanswered calls in source order, within one view of one turn."""
+
+    view: TurnView
+    facts: ToolTable
+    calls: tuple[OpenCall, ...]
+
+    def __getitem__(self, call: str) -> OpenCall:
+        return next(c for c in self.calls if c.id == call)
+
+    def mine(self, call: OpenCall) -> bool:
+        """Tell whether this worker marked the call STARTED and owes its result."""
+        return call.id in self.view.mine
+
+    def runs(self, call: OpenCall) -> bool:
+        """Tell whether the call, as it stands, is run by this worker rather than waited for."""
+        row = call.row
+        if row.kind == "approval":
+            return row.state in ("allowed", "started")
+        if row.kind == "callback":
+            return row.outcome is None and not row.demoted and (row.state == "open" or self.mine(call))
+        return row.kind in ("plain", "parallel")
+
+    def refusal(self, call: OpenCall) -> str | None:
+        """Return why the call is answered with an error instead of being run, None when it may run."""
+        if call.refusal is not None:
+            return call.refusal
+        return None if call.name in self.facts.tools else unknown_tool(call.name, self.facts)
+
+
+def open_batch(view: TurnView, facts: ToolTable) -> Batch:
+    """Return the unanswered calls of the last answer with their names and arguments."""
+    if not view.rows:
+        return Batch(view, facts, ())
+    said: dict[str, dict[str, Any]] = {}
+    for entry in reversed(view.entries):
+        if entry.type == ASSISTANT:
+            break
+        if entry.type == CALL and entry.call:
+            said[entry.call] = entry.body
+    return Batch(view, facts, tuple(_open_call(row, said.get(row.call, {})) for row in view.rows))
+
+
+def _open_call(row: Row, body: dict[str, Any]) -> OpenCall:
+    return OpenCall(row, str(body.get("name", "")), body.get("args") or {}, body.get("refused"))
+
+
+def unknown_tool(name: str, facts: ToolTable) -> str:
+    """Return what a model is told that called a tool nobody has."""
+    known = ", ".join(sorted(facts.tools)) or "none"
+    return f"there is no tool {name!r}; not executed. Tools: {known}"
+
+
+def batch_effect(batch: Batch) -> Effect:
+    """Return what is due for a batch that has unanswered calls."""
+    live = [c for c in batch.calls if c.live]
+    if not live:
+        return NoEffect(_all_settled(batch))
+    first = live[0]
+    before = batch.calls[: batch.calls.index(first)]
+    if batch.runs(first) and any(c.row.state == "parked" for c in before):
+        return NoEffect(Commit(ending="park"))
+    if first.row.kind == "parallel":
+        return _parallel_effect(batch, first)
+    if not batch.runs(first):
+        return NoEffect(_launch(batch, live))
+    return _run_effect(batch, first)
+
+
+def _run_effect(batch: Batch, call: OpenCall) -> Effect:
+    """Return what is due for a call that runs alone."""
+    refusal = batch.refusal(call)
+    if refusal is not None:
+        return NoEffect(answer_commit(batch, call, _error(call, refusal)))
+    if batch.mine(call) or (call.row.state == "started" and call.row.idempotent):
+        return run_of(batch.view, call)
+    if call.row.state == "started":
+        return NoEffect(answer_commit(batch, call, Answer(call.id, "unknown")))
+    return NoEffect(Commit(start=(call.id,)))
+
+
+def run_of(view: TurnView, call: OpenCall) -> RunTool:
+    """Return the effect that runs one call."""
+    head = view.head
+    key = ids.idempotency_key(head.get("tenant", ""), head.get("session", view.session), view.turn, call.id)
+    return RunTool(call.row, call.name, call.args, key)
+
+
+# -- commits of a sequential batch ------------------------------------------------------------------------------------
+
+
+def answer_commit(batch: Batch, call: OpenCall, answer: Answer, usage: dict[str, int] | None = None) -> Commit:
+    """Return the commit that answers one call and marks or parks what comes next."""
+    start, ending, claim = _next(batch, answered={call.id}, waiting=set())
+    return Commit(append=(answer,), start=start, ending=ending, claim=claim, usage=usage or {})
+
+
+def result_commit(batch: Batch, call: OpenCall, result: ToolResult | Parked) -> Commit:
+    """Return the commit after a call was run."""
+    usage = {"tool_calls": 1}
+    if isinstance(result, ToolResult):
+        commit = _settle if call.row.kind == "parallel" else answer_commit
+        return commit(batch, call, _answer(call, result), usage)
+    park = _park(batch, call, result)
+    if call.row.awaited and not call.row.demoted:
+        start, ending, claim = _next(batch, answered=set(), waiting={call.id})
+        return Commit(park=(park,), start=start, ending=ending, claim=claim, usage=usage)
+    start, ending, claim = _next(batch, answered={call.id}, waiting=set())
+    return Commit(append=(_placeholder(call, result),), park=(park,), start=start, ending=ending, claim=claim, usage=usage)
+
+
+def _launch(batch: Batch, live: Sequence[OpenCall]) -> Commit:
+    """Park the leading calls that only wait outside; a detached one is answered by a placeholder at once."""
+    append: list[Answer] = []
+    parks: list[Park] = []
+    waiting: set[str] = set()
+    lifts = False
+    for call in live:
+        if batch.runs(call):
+            break
+        if call.row.outcome is None:
+            parks.append(_park(batch, call, None))
+            lifts = lifts or call.row.kind == "lift"
+        if call.row.detached:
+            append.append(_placeholder(call, None))
+        else:
+            waiting.add(call.id)
+    start, ending, claim = _next(batch, answered={a.call for a in append}, waiting=waiting)
+    lanes = (ARQ_LANE,) if lifts else ()
+    return Commit(append=tuple(append), park=tuple(parks), start=start, ending=ending, claim=claim, lanes=lanes)
+
+
+def _next(batch: Batch, *, answered: set[str], waiting: set[str]) -> tuple[tuple[str, ...], Any, bool]:
+    """Return (calls to mark, ending, claim) of a commit that answers and parks these calls."""
+    left = [c for c in batch.calls if c.id not in answered]
+    rest = [c for c in left if c.live and c.id not in waiting]
+    if not rest:
+        return ((), "park", False) if left else ((), "none", True)
+    following = rest[0]
+    if not batch.runs(following):
+        return (), "none", False
+    if waiting or any(c.row.state == "parked" for c in left):
+        return (), "park", False
+    return first_marks(batch, rest), "none", False
+
+
+def first_marks(batch: Batch, rest: Sequence[OpenCall]) -> tuple[str, ...]:
+    """Return the calls that may be marked STARTED together with the commit before them."""
+    first = rest[0]
+    if first.row.state != "open" or batch.refusal(first) is not None:
+        return ()
+    if first.row.kind != "parallel":
+        return (first.id,)
+    marks: list[str] = []
+    for call in rest[: batch.facts.parallel]:
+        if call.row.kind != "parallel" or batch.refusal(call) is not None:
+            break
+        marks.append(call.id)
+    return tuple(marks)
+
+
+# -- parallel batches -------------------------------------------------------------------------------------------------
+
+
+def _group(batch: Batch, first: OpenCall) -> Sequence[OpenCall]:
+    """Return the run of parallel neighbours that `first` is part of."""
+    at = batch.calls.index(first)
+    low, high = at, at
+    while low > 0 and batch.calls[low - 1].row.kind == "parallel":
+        low -= 1
+    while high < len(batch.calls) and batch.calls[high].row.kind == "parallel":
+        high += 1
+    return batch.calls[low:high]
+
+
+def _parallel_effect(batch: Batch, first: OpenCall) -> Effect:
+    left = [c for c in _group(batch, first) if c.row.outcome is None]
+    for call in left:
+        refusal = batch.refusal(call)
+        if refusal is not None:
+            return NoEffect(_settle(batch, call, _error(call, refusal)))
+        if call.row.state == "started" and not batch.mine(call) and not call.row.idempotent:
+            return NoEffect(_settle(batch, call, Answer(call.id, "unknown")))
+    running = [c for c in left if c.row.state == "started"]
+    free = batch.facts.parallel - len(running)
+    fresh = [c.id for c in left if c.row.state == "open"]
+    if fresh and free > 0:
+        return NoEffect(Commit(start=tuple(fresh[:free])))
+    return RunBatch(tuple(run_of(batch.view, c) for c in running))
+
+
+def _all_settled(batch: Batch) -> Commit:
+    """Return what is due when every call has its outcome or waits: a settled group is written, else the turn parks."""
+    settled = [c for c in batch.calls if c.row.kind == "parallel"]
+    if not settled:
+        return Commit(ending="park")
+    return _append_group(batch, _group(batch, settled[0]), None)
+
+
+def _settle(batch: Batch, call: OpenCall, answer: Answer, usage: dict[str, int] | None = None) -> Commit:
+    """Put one result into its row; the last one of the group appends them all, in source order."""
+    group = _group(batch, call)
+    left = [c for c in group if c.row.outcome is None and c.id != call.id]
+    if left:
+        fresh = [c.id for c in left if c.row.state == "open" and batch.refusal(c) is None]
+        busy = sum(1 for c in left if c.row.state == "started")
+        return Commit(settle=(answer,), start=tuple(fresh[: max(0, batch.facts.parallel - busy)]), usage=usage or {})
+    return _append_group(batch, group, answer, usage)
+
+
+def _append_group(batch: Batch, group: Sequence[OpenCall], answer: Answer | None, usage: dict[str, int] | None = None) -> Commit:
+    """Return the commit that writes a finished group; a result that is in its row already is named without its body."""
+    append = tuple(answer if answer and answer.call == c.id else Answer(c.id, c.row.outcome or "unknown") for c in group)
+    start, ending, claim = _next(batch, answered={c.id for c in group}, waiting=set())
+    return Commit(append=append, start=start, ending=ending, claim=claim, usage=usage or {})
+
+
+def running_batch(batch: Batch) -> bool:
+    """Tell whether a parallel batch is half done, so that giving the turn away now would lose results."""
+    return any(c.row.kind == "parallel" and c.row.outcome is not None for c in batch.calls)
+
+
+# -- single answers ---------------------------------------------------------------------------------------------------
+
+
+def _error(call: OpenCall, reason: str) -> Answer:
+    return Answer(call.id, "error", {"content": f"ERROR: {reason}", "is_error": True})
+
+
+def _answer(call: OpenCall, result: ToolResult) -> Answer:
+    body: dict[str, Any] = {"content": result.content, "is_error": result.is_error}
+    if result.closes:
+        body["closes"] = True
+    return Answer(call.id, "error" if result.is_error else "result", body)
+
+
+def _placeholder(call: OpenCall, parked: Parked | None) -> Answer:
+    note = parked.note if parked else ""
+    correlation = parked.correlation if parked else None
+    expires_in_ms = parked.expires_in_ms if parked else None
+    text = pending_text(call.name, call.id, note=note, correlation=correlation, expires_in_ms=expires_in_ms)
+    body: dict[str, Any] = {"content": text, "is_error": False}
+    if correlation:
+        body["correlation"] = correlation
+    return Answer(call.id, PLACEHOLDER, body)
+
+
+def _park(batch: Batch, call: OpenCall, parked: Parked | None) -> Park:
+    fact = batch.facts.tools.get(call.name, _UNASKED)
+    deadline_ms = (parked.expires_in_ms if parked else None) or fact.timeout_ms or DAY_MS
+    hashed = batch.facts.secret_hash if call.row.kind == "callback" else None
+    return Park(call.id, deadline_ms, hashed(call.id) if hashed else None)
+

@@ -1,0 +1,120 @@
+"""What a turn may do next, and what came of it.
+
+An effect is the one thing of a step that reaches outside; everything else of the step is a `Commit`. A result says
+what the effect brought. Both are plain values, so a decision can be tested, compared and repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from turnyard.ports import Done
+from turnyard.records.commit import CallKind, Commit, Row
+
+DAY_MS = 86_400_000
+DEFAULT_MODEL_CALLS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFact:
+    """What the turn has to know of a tool. `timeout_ms` is how long a parked call may wait, None for a day."""
+
+    kind: CallKind = "plain"
+    awaited: bool = False
+    idempotent: bool = False
+    queue: str | None = None
+    timeout_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolTable:
+    """What the turn has to know of its agent.
+
+    `model_calls` and `tool_calls` bound one turn; `tokens` (input and output together) too, None for no bound.
+    `parallel` is how many plain calls of one answer may run at once. With `forced_terminal` a reply that never called
+    that tool does not end the turn. `secret_hash` gives the hash of the token made for a call, None when calls have no
+    tokens. `read_output` turns the text of a reply into the agent's output and raises ValueError when it does not fit.
+    """
+
+    tools: Mapping[str, ToolFact] = field(default_factory=dict[str, ToolFact])
+    model_calls: int = DEFAULT_MODEL_CALLS
+    tool_calls: int | None = None
+    tokens: int | None = None
+    parallel: int = 1
+    forced_terminal: str | None = None
+    secret_hash: Callable[[str], str] | None = None
+    read_output: Callable[[str], Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AskModel:
+    """Ask the model for the next answer. `key` is the same when the ask is repeated after a crash."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunTool:
+    """Run one call, whose STARTED mark is committed. `key` is its idempotency key."""
+
+    row: Row
+    name: str
+    args: dict[str, Any]
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunBatch:
+    """Run these calls at the same time. Each result is committed alone, as that of a `RunTool`."""
+
+    calls: tuple[RunTool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NoEffect:
+    """Nothing to do outside: only `commit` is due."""
+
+    commit: Commit
+
+
+Effect = AskModel | RunTool | RunBatch | NoEffect
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAnswer:
+    """The model answered."""
+
+    done: Done
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """The call is done. With `closes` the turn ends once the whole batch is answered, and the model is not asked again."""
+
+    content: str
+    is_error: bool = False
+    closes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """The call's result will come from outside. `expires_in_ms` None: the time its tool was declared with."""
+
+    note: str
+    expires_in_ms: int | None = None
+    correlation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The model could not be asked: the turn fails with this."""
+
+    code: str
+    message: str
+    retryable: bool = False
+    ref: str | None = None
+
+
+Result = ModelAnswer | ToolResult | Parked | Failure | None
