@@ -295,4 +295,3 @@ def _park(batch: Batch, call: OpenCall, parked: Parked | None) -> Park:
     deadline_ms = (parked.expires_in_ms if parked else None) or fact.timeout_ms or DAY_MS
     hashed = batch.facts.secret_hash if call.row.kind == "callback" else None
     return Park(call.id, deadline_ms, hashed(call.id) if hashed else None)
-

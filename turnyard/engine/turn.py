@@ -19,10 +19,21 @@ from turnyard.engine.batch import (
     first_marks,
     open_batch,
     result_commit,
-    run_of,
     running_batch,
 )
-from turnyard.engine.effects import AskModel, Effect, Failure, ModelAnswer, NoEffect, Parked, Result, RunTool, ToolFact, ToolResult, ToolTable
+from turnyard.engine.effects import (
+    AskModel,
+    Effect,
+    Failure,
+    ModelAnswer,
+    NoEffect,
+    Parked,
+    Result,
+    RunTool,
+    ToolFact,
+    ToolResult,
+    ToolTable,
+)
 from turnyard.engine.pending import read_pending
 from turnyard.ports import AskedCall, Done
 from turnyard.records import ids
@@ -140,9 +151,9 @@ def _say(view: TurnView, facts: ToolTable, done: Done) -> Commit:
     if calls:
         return Commit(append=(say,), start=_starts(view, facts, calls), usage=usage, lanes=_lanes(view) if done.text else ())
     correction = _correction(view, facts, done.text)
-    if correction is not None and _corrections(view) < _MAX_CORRECTIONS:
+    if correction is not None and (correction.body["key"] != _OUTPUT or _corrections(view) < _MAX_CORRECTIONS):
         return Commit(append=(say, correction), claim=True, usage=usage)
-    if correction is not None and correction.body["key"] == _OUTPUT:
+    if correction is not None:
         failed = Failure("output_invalid", f"after {_MAX_CORRECTIONS} corrections the reply still does not fit the required output")
         return replace(_fail(view, failed), append=(say,), usage=usage)
     return _finish(view, facts, say=say, usage=usage)
