@@ -1,0 +1,119 @@
+"""Models for tests, without a server or a key.
+
+Like the scripted file model they keep no state that matters: which answer comes is a function of the request, so a
+repeated call is answered alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from turnyard.errors import ConfigError, ModelError
+from turnyard.ports import AskedCall, Delta, Done, ModelRequest
+from turnyard.testing.sample import sample
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """A tool call that a test makes the model ask for."""
+
+    name: str
+    args: dict[str, Any]
+
+
+def call(name: str, /, **args: Any) -> ModelCall:
+    """Return a call of tool `name` with these arguments."""
+    return ModelCall(name, args)
+
+
+Item = str | ModelCall | Sequence[ModelCall] | Exception
+
+
+class ScriptedModel:
+    """A model that gives one answer after the other.
+
+    An item is the text of an answer, a call or several calls in one answer, or an exception to raise. The answer to a
+    request is the item with the number of assistant messages it holds. `requests` are all requests so far.
+    """
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        self._items = tuple(items)
+        self.requests: list[ModelRequest] = []
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Delta | Done]:
+        """Answer with the item that is due."""
+        self.requests.append(request)
+        step = sum(message["role"] == "assistant" for message in request.messages)
+        if step >= len(self._items):
+            raise ModelError(f"the scripted model has {len(self._items)} answers and was asked for number {step + 1}")
+        item = self._items[step]
+        if isinstance(item, Exception):
+            raise item
+        text = item if isinstance(item, str) else ""
+        calls = () if isinstance(item, str) else (item,) if isinstance(item, ModelCall) else tuple(item)
+        if text:
+            yield Delta("text", 0, text)
+        yield _done(text, calls, step, request.model)
+
+    async def aclose(self) -> None:
+        """Do nothing: there is no connection."""
+
+
+class TestModel:
+    """A model that calls tools once, with the smallest arguments that fit, and then answers with their results.
+
+    `call_tools` names the tools, all that are offered when None. `text` is the last answer; when None it is the
+    results, one to a line, or "done". Each user message starts over.
+    """
+
+    __test__ = False
+
+    def __init__(self, call_tools: Sequence[str] | None = None, *, text: str | None = None) -> None:
+        self._names = None if call_tools is None else tuple(call_tools)
+        self._text = text
+        self.requests: list[ModelRequest] = []
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Delta | Done]:
+        """Call the tools when that was not done yet since the last user message, else answer."""
+        self.requests.append(request)
+        step = sum(message["role"] == "assistant" for message in request.messages)
+        calls = self._calls(request)
+        if calls and not _called(request):
+            yield _done("", calls, step, request.model)
+            return
+        text = self._text if self._text is not None else "\n".join(_results(request)) or "done"
+        yield Delta("text", 0, text)
+        yield _done(text, (), step, request.model)
+
+    async def aclose(self) -> None:
+        """Do nothing: there is no connection."""
+
+    def _calls(self, request: ModelRequest) -> tuple[ModelCall, ...]:
+        offered = {t.name: t.schema for t in request.tools}
+        names = tuple(offered) if self._names is None else self._names
+        missing = [name for name in names if name not in offered]
+        if missing:
+            raise ConfigError(f"TestModel is to call {missing[0]}, but the agent has {', '.join(offered) or 'no tools'}")
+        return tuple(ModelCall(name, sample(offered[name])) for name in names)
+
+
+def _since_user(request: ModelRequest) -> list[dict[str, Any]]:
+    last = max((i for i, m in enumerate(request.messages) if m["role"] == "user"), default=-1)
+    return list(request.messages[last + 1 :])
+
+
+def _called(request: ModelRequest) -> bool:
+    return any(m["role"] == "assistant" and m.get("tool_calls") for m in _since_user(request))
+
+
+def _results(request: ModelRequest) -> list[str]:
+    return [str(m.get("content") or "") for m in _since_user(request) if m["role"] == "tool"]
+
+
+def _done(text: str, calls: Sequence[ModelCall], step: int, model: str) -> Done:
+    asked = tuple(AskedCall(f"call_{step}_{i}", c.name, orjson.dumps(c.args).decode()) for i, c in enumerate(calls))
+    return Done(text, asked, {"input_tokens": 1, "output_tokens": 1}, "tool_calls" if asked else "stop", model)
