@@ -53,12 +53,13 @@ spec: setup ## which rows of docs/acceptance.md the tests prove (JSON=out.json w
 wheel: setup ## build dist/turnyard-*.whl
 	$(BIN)/python -m build --wheel --no-isolation
 
-# Names, versions and hashes for every platform; no address, so any index can serve it.
-lock: setup ## resolve requirements.lock again from pyproject.toml
+# Names, versions and hashes for every platform; no address, so any index can serve it. The second file is what the image installs.
+COMPILE := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --quiet
+lock: setup ## resolve the lock files again from pyproject.toml
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile pyproject.toml --extra dev --group tools --universal --python-version 3.11 --upgrade --generate-hashes \
-	  --no-header --no-annotate --no-emit-index-url --quiet --output-file requirements.lock
-	@! grep -nE '://|file:|--(index|extra|find|trusted)' requirements.lock
+	$(COMPILE) --upgrade --extra dev --group tools --output-file requirements.lock
+	$(COMPILE) --extra server --constraint requirements.lock --output-file requirements-server.lock
+	@! grep -nE '://|file:|--(index|extra|find|trusted)' requirements.lock requirements-server.lock
 
 clean: ## remove what the commands made
 	rm -rf $(VENV) dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage*

@@ -89,11 +89,19 @@ def test_no_file_names_this_machine_or_a_registry(root: Path, word: str) -> None
     assert found == []
 
 
-def test_the_lock_holds_names_versions_and_hashes_only(root: Path) -> None:
-    for line in (root / "requirements.lock").read_text(encoding="utf-8").splitlines():
+@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-server.lock"])
+def test_the_lock_holds_names_versions_and_hashes_only(root: Path, lock: str) -> None:
+    for line in (root / lock).read_text(encoding="utf-8").splitlines():
         if line.startswith("    "):
             assert line.strip().startswith("--hash=sha256:"), line
         else:
             assert "==" in line, line
             assert "://" not in line, line
             assert not line.startswith("-"), line
+
+
+def test_the_image_installs_the_versions_that_are_tested(root: Path) -> None:
+    def pins(name: str) -> set[str]:
+        return {line.split(" \\")[0] for line in (root / name).read_text(encoding="utf-8").splitlines() if "==" in line}
+
+    assert pins("requirements-server.lock") <= pins("requirements.lock")
