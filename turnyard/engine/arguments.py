@@ -50,7 +50,7 @@ def _fault(raw: str) -> str:
 
 
 def _kind(value: object) -> str:
-    kinds = {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
+    kinds: dict[type, str] = {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
     return kinds.get(type(value), "a number")
 
 

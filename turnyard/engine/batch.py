@@ -41,6 +41,11 @@ class OpenCall:
         """Tell whether it is this worker's turn to do something about the call."""
         return self.row.state != "parked" and (self.row.outcome is None or self.row.detached)
 
+    @property
+    def held(self) -> bool:
+        """Tell whether the call waits outside, or its outcome waits to be claimed: nothing after it may start."""
+        return not self.live and self.row.kind != "parallel"
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -103,7 +108,7 @@ def batch_effect(batch: Batch) -> Effect:
         return NoEffect(_all_settled(batch))
     first = live[0]
     before = batch.calls[: batch.calls.index(first)]
-    if batch.runs(first) and any(c.row.state == "parked" for c in before):
+    if batch.runs(first) and any(c.held for c in before):
         return NoEffect(Commit(ending="park"))
     if first.row.kind == "parallel":
         return _parallel_effect(batch, first)
@@ -184,7 +189,7 @@ def _next(batch: Batch, *, answered: set[str], waiting: set[str]) -> tuple[tuple
     following = rest[0]
     if not batch.runs(following):
         return (), "none", False
-    if waiting or any(c.row.state == "parked" for c in left):
+    if waiting or any(c.held for c in left):
         return (), "park", False
     return first_marks(batch, rest), "none", False
 

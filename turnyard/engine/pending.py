@@ -25,6 +25,11 @@ def read_pending(content: str) -> Parked | None:
     correlation = said.get("correlation_id")
     if said.get("pending") is not True or not isinstance(correlation, str) or not correlation:
         return None
-    ttl_s = said.get("ttl_s")
-    timed = isinstance(ttl_s, (int, float)) and not isinstance(ttl_s, bool) and ttl_s > 0
-    return Parked("", int(ttl_s * 1000) if timed else None, correlation)
+    return Parked("", _ms(said.get("ttl_s")), correlation)
+
+
+def _ms(ttl_s: object) -> int | None:
+    """Return a time to live in milliseconds, None when it is not a positive number."""
+    if isinstance(ttl_s, bool) or not isinstance(ttl_s, int | float) or ttl_s <= 0:
+        return None
+    return int(ttl_s * 1000)
