@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import json
 import logging
 import secrets
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
+from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from turnyard.errors import InvalidInput, ToolError
@@ -113,11 +115,20 @@ def _text(result: object) -> str:
     try:
         return to_json(result, inf_nan_mode="null").decode()
     except PydanticSerializationError:
-        return to_json(scrub_tree(to_jsonable_python(result, inf_nan_mode="null")), inf_nan_mode="null").decode()
+        # pydantic refuses a lone surrogate wherever it stands; the standard library carries it as an escape.
+        return to_json(scrub_tree(json.loads(json.dumps(result, default=_plain))), inf_nan_mode="null").decode()
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump()
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name) for f in fields(value)}
+    return to_jsonable_python(value)
 
 
 def _failure(tool: Tool[..., Any], ctx: ToolContext[Any], error: BaseException) -> ToolOutcome:
     ref = secrets.token_hex(4)
-    fields = {"tool": tool.name, "ref": ref, "tenant": ctx.tenant, "session": ctx.session, "turn": ctx.turn, "call": ctx.call_id}
-    _log.error("tool %s failed (ref %s)", tool.name, ref, exc_info=error, extra=fields)
+    extra = {"tool": tool.name, "ref": ref, "tenant": ctx.tenant, "session": ctx.session, "turn": ctx.turn, "call": ctx.call_id}
+    _log.error("tool %s failed (ref %s)", tool.name, ref, exc_info=error, extra=extra)
     return ToolOutcome(f"{tool.name}: tool failed (ref {ref})", is_error=True)

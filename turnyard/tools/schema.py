@@ -16,7 +16,7 @@ from typing import Annotated, Any, NotRequired, cast
 import orjson
 from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails, PydanticSerializationError, to_jsonable_python
+from pydantic_core import ErrorDetails, PydanticSerializationError, to_json, to_jsonable_python
 from typing_extensions import TypedDict
 
 from turnyard.errors import ConfigError, InvalidInput
@@ -41,6 +41,8 @@ class Arguments:
         Raises:
             InvalidInput: they do not fit; the message names each faulty argument, for the model to read.
         """
+        if isinstance(given, str):
+            given = _unwrapped(given)
         if not isinstance(given, dict):
             raise InvalidInput("the arguments must be one JSON object")
         try:
@@ -55,11 +57,7 @@ class Arguments:
         raise InvalidInput("; ".join(_fault(f) for f in faults[:_MAX_FAULTS]))
 
     def _validate(self, given: Any) -> dict[str, Any]:
-        try:
-            raw = orjson.dumps(given)
-        except TypeError:
-            raw = orjson.dumps(scrub_tree(given))
-        return self.adapter.validate_json(raw, strict=True, extra="forbid" if self.closed else None)
+        return self.adapter.validate_json(_as_json(given), strict=True, extra="forbid" if self.closed else None)
 
 
 def arguments_of(function: Callable[..., Any], *, skip: frozenset[str], described: dict[str, str]) -> Arguments:
@@ -154,6 +152,25 @@ def _collapse(node: dict[str, Any]) -> dict[str, Any]:
     rest = [o for o in options if o != {"type": "null"}]
     outer = {k: v for k, v in node.items() if k != "anyOf"}
     return {**rest[0], **outer} if len(rest) == 1 else {**outer, "anyOf": rest}
+
+
+def _as_json(given: object) -> bytes:
+    try:
+        return to_json(given)
+    except PydanticSerializationError:
+        # A lone surrogate, or nesting beyond what pydantic carries: then this fails as well.
+        try:
+            return to_json(scrub_tree(given))
+        except (PydanticSerializationError, RecursionError) as error:
+            raise InvalidInput("the arguments are nested too deeply") from error
+
+
+def _unwrapped(text: str) -> Any:
+    """Return what a string of JSON holds: some models send the whole object as one string. No JSON is None."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
 
 
 def _whole(value: Any) -> Any:

@@ -65,7 +65,7 @@ class Tool(Generic[P, R]):
         self.description, described = read_docstring(function.__doc__)
         self.arguments: Arguments = arguments_of(function, skip=frozenset({context} if context else ()), described=described)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function itself, as if it were no tool."""
         return self.function(*args, **kwargs)
 
