@@ -102,6 +102,6 @@ def test_the_lock_holds_names_versions_and_hashes_only(root: Path, lock: str) ->
 
 def test_the_image_installs_the_versions_that_are_tested(root: Path) -> None:
     def pins(name: str) -> set[str]:
-        return {line.split(" \\")[0] for line in (root / name).read_text(encoding="utf-8").splitlines() if "==" in line}
+        return {line.split()[0] for line in (root / name).read_text(encoding="utf-8").splitlines() if "==" in line}
 
     assert pins("requirements-server.lock") <= pins("requirements.lock")
