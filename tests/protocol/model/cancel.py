@@ -1,0 +1,94 @@
+"""What a cancel, a strike and an asker's message do to calls that wait.
+
+A cancel names one turn and touches only rows that this turn opened. A cancelled call is settled and counted out of its jobs at
+once; the note about it wakes nobody.
+"""
+
+from tests.protocol.model.rules import Rules
+from tests.protocol.model.state import State, cancel_settled_jobs, move_open, put, rows_of, settle, to_ready
+
+
+def set_cancel(shard: State, rules: Rules, sid: str, turn: int, *, cause: str, strike: str | None = None) -> str:
+    """Cancel the open turn; LATE when `turn` is not the open one. A strike once asked for is never forgotten."""
+    head = shard["s"][sid]
+    if head["turn"] != turn or not turn:
+        return "LATE"
+    before = head["cancel"]
+    head["cancel"] = {"turn": turn, "cause": cause}
+    if strike or (before and before.get("strike")):
+        head["cancel"]["strike"] = strike or before["strike"]
+    cancel_parked(shard, rules, sid, turn)
+    if head["state"] == "parked":
+        cancel_never_parked(shard, sid, turn)
+        if head["awaiting"] <= 0:
+            to_ready(shard, rules, sid, front=True)
+    return "SET"
+
+
+def cancel_parked(shard: State, rules: Rules, sid: str, turn: int) -> None:
+    """Settle the turn's parked rows as cancelled."""
+    for call, row in rows_of(shard, sid).items():
+        if row["outcome"] is None and row["state"] == "parked" and (row["turn"] == turn or not rules.row_turn):
+            if rules.cas_awaiting:
+                settle(shard, call, "cancelled")
+            else:
+                row["outcome"] = "cancelled"
+            aside_cancelled(shard, rules, sid, call)
+    if not rules.cas_awaiting:
+        shard["s"][sid]["awaiting"] = 0
+
+
+def cancel_never_parked(shard: State, sid: str, turn: int) -> None:
+    """Settle the turn's awaited rows that were declared, but parked by nobody yet."""
+    for call, row in rows_of(shard, sid).items():
+        if row["outcome"] is None and row["awaited"] and row["turn"] == turn:
+            settle(shard, call, "cancelled")
+
+
+def aside_cancelled(shard: State, rules: Rules, sid: str, call: str) -> None:
+    """Leave a note that wakes nobody about a cancelled call whose placeholder is in the log already."""
+    row = shard["calls"][call]
+    if row["awaited"] or not row["answered"]:
+        return
+    item = {"kind": "note", "call": call, "outcome": "cancelled", "late": False, "store": row["store"], "wake": False}
+    put(shard, rules, sid, item)
+    if rules.cancel_open:
+        move_open(shard, row, -1)
+        cancel_settled_jobs(shard, row)
+
+
+def overtake(shard: State, sid: str) -> None:
+    """The asker wrote: parked approvals are superseded, other parked awaited calls become detached, a retry delay stays."""
+    head = shard["s"][sid]
+    for call, row in rows_of(shard, sid).items():
+        if row["outcome"] is not None or not row["awaited"] or row["state"] != "parked":
+            continue
+        if row["kind"] == "ap":
+            settle(shard, call, "superseded")
+        elif row["kind"] != "retry":
+            row["awaited"], row["demoted"] = False, True
+            head["awaiting"] -= 1
+
+
+def strike(shard: State, rules: Rules, sid: str) -> None:
+    """Take the turn's entries out of the view (the log itself stays); bystanders' messages come back to inbox."""
+    head = shard["s"][sid]
+    returned: list[State] = []
+    for entry in shard["log"][head["tstore"]]:
+        if entry["turn"] != head["turn"] or entry["kind"] == "event" or (rules.strike_own and of_others(shard, head, entry)):
+            continue
+        entry["struck"] = True
+        if entry["kind"] == "user" and not entry["asker"] and rules.strike_other:
+            head["jobs"].remove(entry["mid"])
+            shard["j"][entry["mid"]]["state"] = "queued"
+            item = {"kind": "user", "mid": entry["mid"], "store": head["tstore"], "wake": True, "n": 0, "asker": False, "steer": True}
+            returned.append(item)
+        if entry["kind"] == "assistant":
+            for call in entry["calls"]:
+                shard["calls"][call]["struck"] = True
+    head["inbox"] = returned + head["inbox"]
+
+
+def of_others(shard: State, head: State, entry: State) -> bool:
+    """Tell whether the entry came into this turn from elsewhere: a notice, or the result of another turn's call."""
+    return entry["kind"] == "notice" or (entry["kind"] == "note" and shard["calls"][entry["call"]]["turn"] != head["turn"])

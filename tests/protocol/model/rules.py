@@ -1,0 +1,76 @@
+"""Which rules make the protocol safe, one switch each.
+
+On is the rule as the protocol states it; off is a plausible design without it. A rule earns its place by an interleaving that
+goes wrong when it is off: test_ablation.py demands one for every switch.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+FIXES: dict[str, str] = {
+    "park_zero": "commit(park) with awaiting = 0 goes on instead of parking",
+    "rows_first": "a claim first writes the results of settled and demoted rows, then inbox (off: awaited outcomes travel in inbox)",
+    "begin_between": "begin claims inbox only when no declared call is unanswered",
+    "begin_next": "begin takes from next when nothing in inbox wakes",
+    "one_store": "inbox holds items of one store, whatever the state",
+    "interrupt_inbox": "interrupt = cancel, then inbox (off: front of next)",
+    "cancel_no_claim": "a cancelled turn never claims and never goes on",
+    "park_cancel": "commit(park) under a cancel does not park",
+    "fence_state": "the fence needs state running, admit clears owner",
+    "beat_xx": "beat renews only a present incarnation",
+    "begin_live": "begin checks that owner is in workers",
+    "dying": "a dead worker stays findable until its set is empty",
+    "allowed": "allow moves the row to allowed, not started",
+    "unstart": "YIELD/CANCEL answers and yield leave no STARTED mark on a call that was not run",
+    "cas_awaiting": "awaiting moves with the outcome CAS, in the same script",
+    "new_turn": "going on at finish ends the turn and opens a new one",
+    "row_turn": "cancel touches only rows that its turn opened",
+    "ready_empty": "a ready session with nothing left to do becomes idle",
+    "queue_supersede": "only what goes to inbox supersedes or demotes",
+    "finish_awaits": "finish with awaiting > 0 is refused unless it closes a cancelled turn",
+    "demote_parked": "the placeholder of a demoted call is written only once the call is parked; an open one is launched as detached first",
+    "cancel_open": "job.open drops when its call is cancelled, not when an aside is shown",
+    "displaced": "a steer or result that had to go to next keeps its right to join: opening a turn of its store takes it, later ones queue behind it",
+    "lift_release": "an outcome from a lifted task (accepted or refused), and a begin refused to the row's own owner, take the row out of w:<owner>",
+    "lift_try": "every relay of a row has an arq job id of its own (arq refuses an id that it still knows); begin takes the first that comes",
+    "lift_again": "a relayed row that nobody has begun is relayed again after a while",
+    "lift_job": "a begun row names (owner, arq job id): another job of the same owner is refused, ALREADY only for the same one",
+    "lane_parked": "an item of the arq lane is the record of the park (off: the tool/call record, which lies before the cursor while its row is open)",
+    "lift_bound": "a lifted task that died 3 times is not relayed again",
+    "lift_owner": "begin of a row needs its owner in workers and nobody else's task on it",
+    "collect_closed": "a collect window that has closed stays closed: later ones join it until it is taken",
+    "collect_group": "begin takes a collect window whole",
+    "dl_member": "deadlines has one member per window or item, not one per session",
+    "par_rows": "a parallel result lands in its row; after a take-over the batch completes from the rows",
+    "pause_gate": "every way into a flow asks paused (tick, begin-by, yield, finish, wake, cancel)",
+    "pause_close": "a cancelled turn is closed even while its session is paused",
+    "pause_assigned": "pause takes an assignment back",
+    "strike_own": "a strike leaves what other turns' calls brought",
+    "strike_note": "an item of a struck call is dropped at the claim, and its job is settled",
+    "strike_other": "a strike leaves the messages of others than the asker of the rollback (they come back to inbox)",
+    "notice_store": "a notice replaces only an unshown one of its own store; one of an older store is removed",
+    "list_version": "an assignment goes to a list that only workers of the open turn's version or newer read, room counts only those",
+    "entry_seq": "compare-and-set is on the last ENTRY seq",
+    "dead_letter": "an ingress entry that cannot be read goes to dead, the drain goes on",
+    # The worker's side: what its engine must keep to.
+    "base_entry": "a worker's base is the seq of its last ENTRY, never of an event (a failover loses events without moving rev)",
+    "approved_waits": "an allowed call waits for the awaited calls before it, as a plain one does",
+    "sequential": "a plain call never starts while an awaited call before it is open",
+}
+
+
+class Rules:
+    """The protocol with the rules named in `off` switched off; each rule is a bool attribute named as in FIXES."""
+
+    def __init__(self, off: Iterable[str] = ()) -> None:
+        """Raise ValueError for a name that is no rule, so that a typo cannot pass as a mutation."""
+        self.off = tuple(off)
+        unknown = set(self.off) - FIXES.keys()
+        if unknown:
+            raise ValueError(f"no such rule: {sorted(unknown)}; the names are the keys of FIXES")
+        for name in FIXES:
+            setattr(self, name, name not in self.off)
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> bool: ...
