@@ -80,8 +80,9 @@ class Commit:
     `append` is written in order. `start` marks calls STARTED (their intent; no effect may run before that commit
     answered). `unstart` takes marks back. `settle` puts a result of a parallel batch into its row. `claim` takes
     what waits in the inbox into the log, allowed only when the next step is a model call. `failure` ends the turn's
-    jobs as failed: {"code", "message", "retryable", "ref"}. `closing` answers all open calls of a cancelled turn.
-    `output` is what the jobs answer: {"text", "output"}. `lanes` are the out lanes to wake.
+    jobs as failed: {"code", "message", "retryable", "ref"}. `closing` answers all calls that are still open, as the
+    end of a cancelled or failed turn must. What the jobs answer is the turn's last assistant entry. `lanes` are the
+    out lanes to wake.
     """
 
     append: tuple[Say | Answer | Note, ...] = ()
@@ -125,7 +126,8 @@ class TurnView:
     `entries` are all records of the store that a model may see, oldest first, struck ones left out. `rows` holds the
     unanswered calls of the last batch in source order. `mine` are calls whose STARTED mark this worker made and whose
     effect it has not reported: only these may run; a started row outside `mine` was interrupted. `cancel` and
-    `yield_` are asked for by the server; `drain` by this process.
+    `yield_` are asked for by the server; `drain` by this process. `last_seq` is that of the store's last entry;
+    `serial` the agent version the turn runs on; `mark` names the commit this view comes from, empty after a begin.
     """
 
     code: Code
@@ -145,3 +147,5 @@ class TurnView:
     ended: bool = False
     ending: str | None = None
     last_seq: int = 0
+    serial: int = 0
+    mark: str = ""

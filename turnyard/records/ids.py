@@ -76,6 +76,11 @@ def keyed_session(tenant: str, key: str) -> str:
     return f"k-{_b32(_digest(tenant, key))}"
 
 
+def keyed_event(kind: str, tenant: str, session: str, key: str) -> str:
+    """Return the id of a control or notice that was sent with an idempotency key: the same for a repeat."""
+    return _b32(_digest(kind, tenant, session, key, size=10))
+
+
 def new_session_id() -> str:
     """Return a fresh session id, for a request that names none."""
     return f"s-{_b32(secrets.token_bytes(10))}"

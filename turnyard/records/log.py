@@ -18,6 +18,9 @@ RESULT = "tool/result"
 COMPACTION = "session/compaction"
 NOTICE = "notification"
 
+OPENED = "store/opened"
+_EXTRA = (b"dl", b"qn", b"re", b"by", b"x")
+
 ENTRIES = frozenset({USER, ASSISTANT, CALL, RESULT, COMPACTION, NOTICE})
 
 ACCEPTED = "inbox/accepted"
@@ -37,6 +40,8 @@ class LogRecord:
     `seq` counts from 1 within its store. `outcome` is set on a result whose text is not in the body (timeout,
     cancelled, denied, superseded, unknown, placeholder) as well as on ordinary ones (result, error). `aside` marks
     the result of a call that a placeholder already answered; `late` one that came after a timeout or unknown.
+    `seqs` are what a strike takes out of the view; `group_key` names a notice; `extra` holds an event's own fields
+    (dl deadline in ms, qn queue, re relay count, by who, x the store that /new opened).
     """
 
     seq: int
@@ -51,7 +56,9 @@ class LogRecord:
     outcome: str | None = None
     aside: bool = False
     late: bool = False
-    struck: bool = False
+    seqs: tuple[int, ...] = ()
+    group_key: str = ""
+    extra: dict[str, str] = field(default_factory=dict[str, str])
     body: dict[str, Any] = field(default_factory=dict[str, Any])
 
     @property
@@ -83,5 +90,8 @@ def parse_record(entry_id: bytes | str, pairs: list[Any]) -> LogRecord:
         outcome=_text(f[b"o"]) if b"o" in f else None,
         aside="a" in flags,
         late="l" in flags,
+        seqs=tuple(int(n) for n in _text(f[b"x"]).split(",") if n) if b"x" in f and f.get(b"t") == b"strike" else (),
+        group_key=_text(f.get(b"gk")),
+        extra={name.decode(): _text(f[name]) for name in _EXTRA if name in f},
         body=orjson.loads(body) if body else {},
     )

@@ -1,0 +1,70 @@
+"""What the dispatcher does with a shard: drain what was accepted, admit who may run, keep the limits."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from redis import exceptions as rx
+
+from turnyard.errors import StoreUnavailable
+from turnyard.state.reads import reading
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from turnyard.state.yard import Shard
+
+MAX_BATCH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatched:
+    """What one dispatch did. `left`: more entries wait. `dead`: entries that could not be read, moved to `dead`."""
+
+    applied: int
+    admitted: int
+    left: bool
+    dead: int
+
+
+async def dispatch(shard: Shard, *, limit: int = MAX_BATCH) -> Dispatched:
+    """Apply up to `limit` accepted events in order, then admit."""
+    applied, admitted, left, dead = await shard.run("dispatch", min(limit, MAX_BATCH))
+    return Dispatched(applied, admitted, bool(left), dead)
+
+
+async def wait_ingress(shard: Shard, *, block_ms: int = 2000) -> bool:
+    """Wait until ingress holds anything, at most `block_ms`; read from its beginning, never from a remembered id."""
+    try:
+        found = await shard.blocking.xread({shard.keys.ingress: "0"}, count=1, block=block_ms)
+    except (rx.RedisError, OSError, asyncio.TimeoutError) as error:
+        raise StoreUnavailable(f"ingress of shard {shard.n} could not be read: {error}") from error
+    return bool(found)
+
+
+async def set_limits(
+    shard: Shard,
+    *,
+    max_concurrent_turns: int | None = None,
+    tenants: Mapping[str, int] | None = None,
+    agents: Mapping[str, int] | None = None,
+    pools: Mapping[str, int] | None = None,
+    weights: Mapping[str, float] | None = None,
+    begin_by_ms: int | None = None,
+    quantum_ms: int | None = None,
+) -> None:
+    """Write limits; what is not named stays. The next tick wakes who has room now."""
+    fields: dict[str, float] = {}
+    if max_concurrent_turns is not None:
+        fields["max"] = max_concurrent_turns
+    if begin_by_ms is not None:
+        fields["begin_by"] = begin_by_ms
+    if quantum_ms is not None:
+        fields["quantum"] = quantum_ms
+    for prefix, table in (("l:t/", tenants), ("l:a/", agents), ("l:p/", pools), ("wt:", weights)):
+        fields.update({f"{prefix}{name}": value for name, value in (table or {}).items()})
+    if fields:
+        with reading(f"limits of shard {shard.n}"):
+            await shard.redis.hset(shard.keys.limits, mapping=fields)

@@ -1,0 +1,195 @@
+"""Jobs: read one, or wait for its end.
+
+The end of a job is announced on the channel that its submitter named. An announcement may be lost, so a waiting job is
+also looked at now and then: a lost one costs a second, never the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, cast
+
+import orjson
+from redis import exceptions as rx
+
+from turnyard.records.ids import job_shard, store_key
+from turnyard.records.jobs import TERMINAL, Job
+from turnyard.records.log import parse_record
+from turnyard.state.reads import reading, text
+from turnyard.state.turns import flat
+
+if TYPE_CHECKING:
+    from turnyard.state.yard import Shard, Yard
+
+_REMEMBER = 10_000
+_FIRST_LOOK_S = 1.0
+_LAST_LOOK_S = 10.0
+
+
+async def read_job(yard: Yard, job: str, *, tenant: str) -> Job | None:
+    """Return a job, or None when there is none of that id or it is another tenant's.
+
+    Raises:
+        StoreUnavailable: the server did not answer.
+    """
+    n = job_shard(job)
+    shard = yard.shard(n) if n is not None else None
+    if shard is None:
+        return None
+    with reading(f"job {job}"):
+        row = {text(k): v for k, v in (await shard.redis.hgetall(shard.keys.job(job))).items()}
+        if not row or text(row.get("tn")) != tenant:
+            return None
+        said = await _body(shard, row, "so", "se") if "se" in row else None
+        asked = orjson.loads(row["in"]) if "in" in row else await _body(shard, row, "eo", "en")
+        usage = await _usage(shard, row)
+    return _job(job, row, asked or {}, said, usage)
+
+
+async def _body(shard: Shard, row: dict[str, bytes], ordinal: str, seq: str) -> dict[str, Any] | None:
+    """Return the body of the log record that a job row points to."""
+    if seq not in row or row[seq] == b"0":
+        return None
+    at = f"{text(row[seq])}-0"
+    key = shard.keys.log(store_key(text(row["sid"]), int(row.get(ordinal, b"0"))))
+    found = await shard.redis.execute_command("XRANGE", key, at, at)
+    return parse_record(found[0][0], flat(found[0][1])).body if found else None
+
+
+async def _usage(shard: Shard, row: dict[str, bytes]) -> dict[str, int]:
+    raw = row.get("usage")
+    return orjson.loads(raw) if raw else {}
+
+
+def _job(job: str, row: dict[str, bytes], asked: dict[str, Any], said: dict[str, Any] | None, usage: dict[str, int]) -> Job:
+    state = text(row["st"])
+    done = state == "succeeded"
+    output = {"text": said.get("text", ""), "output": said.get("output", said.get("text", ""))} if done and said is not None else None
+    return Job(
+        id=job,
+        state=state,  # pyright: ignore[reportArgumentType]
+        tenant=text(row["tn"]),
+        session=text(row["id"]),
+        session_key=text(row["sid"]),
+        agent=text(row["ag"]),
+        user=text(row.get("us")),
+        turn=text(row.get("tu")) or None,
+        mode=text(row["md"]),
+        complete_when=text(row["cw"]),
+        open=int(row.get("op", 0)),
+        input=asked,
+        output=output if output is not None or not done else {"text": "", "output": ""},
+        error=orjson.loads(row["er"]) if "er" in row and state == "failed" else None,
+        cause=text(row["ca"]) if "ca" in row else None,
+        merged_into=text(row["mi"]) if "mi" in row else None,
+        metadata=orjson.loads(row["me"]) if row.get("me") else {},
+        priority=int(row.get("pr", 0)),
+        usage=usage,
+        cancel_requested="cq" in row,
+        created_ms=int(row["cr"]),
+        started_ms=int(row["sa"]) if "sa" in row else None,
+        finished_ms=int(row["fi"]) if "fi" in row else None,
+    )
+
+
+class JobWatch:
+    """Who in this process waits for which job to end. `channel` goes into `UserMessage.notify`."""
+
+    def __init__(self, yard: Yard) -> None:
+        self._yard = yard
+        self.channel = f"ty:ended:{secrets.token_hex(8)}"
+        self._waiting: dict[str, asyncio.Future[None]] = {}
+        self._ended: OrderedDict[str, None] = OrderedDict()
+        self._task: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def start(cls, yard: Yard) -> JobWatch:
+        """Return a watch that listens; close it with `aclose`.
+
+        Raises:
+            StoreUnavailable: the server did not answer.
+        """
+        watch = cls(yard)
+        listening = asyncio.Event()
+        watch._task = asyncio.create_task(watch._listen(listening))
+        await listening.wait()
+        return watch
+
+    async def aclose(self) -> None:
+        """Stop listening; who still waits is cancelled."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        for future in self._waiting.values():
+            future.cancel()
+
+    async def ended(self, job: str) -> None:
+        """Return when the job was announced as ended, or is found to be."""
+        if job in self._ended:
+            del self._ended[job]
+            return
+        future = self._waiting.setdefault(job, asyncio.get_running_loop().create_future())
+        look_s = _FIRST_LOOK_S
+        while not future.done():
+            done, _ = await asyncio.wait([future], timeout=look_s)
+            if done:
+                break
+            if await self._is_over(job):
+                self._announce(job)
+            look_s = min(_LAST_LOOK_S, look_s * 2)
+        self._waiting.pop(job, None)
+        self._ended.pop(job, None)
+
+    async def done(self, job: str, *, tenant: str = "default", timeout_s: float | None = None) -> Job:
+        """Return the job once it has ended.
+
+        Raises:
+            TimeoutError: it has not within `timeout_s`; it goes on.
+            StoreUnavailable: the server did not answer.
+        """
+        async with asyncio.timeout(timeout_s):
+            await self.ended(job)
+        found = await read_job(self._yard, job, tenant=tenant)
+        if found is None:
+            raise LookupError(job)
+        return found
+
+    async def _is_over(self, job: str) -> bool:
+        n = job_shard(job)
+        shard = self._yard.shard(n) if n is not None else None
+        if shard is None:
+            return True
+        try:
+            state = await shard.redis.hget(shard.keys.job(job), "st")
+        except (rx.RedisError, OSError):
+            return False
+        return state is None or text(state) in TERMINAL
+
+    def _announce(self, job: str) -> None:
+        future = self._waiting.get(job)
+        if future is not None and not future.done():
+            future.set_result(None)
+        elif future is None:
+            self._ended[job] = None
+            if len(self._ended) > _REMEMBER:
+                self._ended.popitem(last=False)
+
+    async def _listen(self, listening: asyncio.Event) -> None:
+        while True:
+            pubsub = self._yard.blocking.pubsub(ignore_subscribe_messages=True)
+            try:
+                await pubsub.subscribe(self.channel)
+                listening.set()
+                while True:
+                    message = cast("dict[str, Any] | None", await pubsub.get_message(timeout=2.0))
+                    if message is not None:
+                        self._announce(text(message["data"]))
+            except (rx.RedisError, OSError, asyncio.TimeoutError):
+                listening.set()
+                await self._yard.clock.sleep(0.2)
+            finally:
+                with contextlib.suppress(Exception):
+                    await pubsub.aclose()

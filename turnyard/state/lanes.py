@@ -1,0 +1,55 @@
+"""Out lanes: what a store's log owes to the outside, sent in order from a cursor.
+
+A lane holds which stores are due and when; the content is the log. Taking a store lends it for a while; only who holds
+the loan may move its cursor, and only forward.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from turnyard.records.ids import store_session
+from turnyard.records.log import LogRecord, parse_record
+from turnyard.state.reads import text
+from turnyard.state.turns import flat
+
+if TYPE_CHECKING:
+    from turnyard.state.yard import Shard
+
+LEASE_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class LaneItem:
+    """A store on loan: what its log holds after the cursor. `lease` names the loan; `last_seq` is where the records end."""
+
+    store: str
+    session: str
+    lease: str
+    cursor: int
+    records: tuple[LogRecord, ...]
+
+    @property
+    def last_seq(self) -> int:
+        """Return the seq up to which this item was read."""
+        return self.records[-1].seq if self.records else self.cursor
+
+
+async def take_lane(shard: Shard, lane: str, *, limit: int = 20, lease_ms: int = LEASE_MS) -> list[LaneItem]:
+    """Take stores that are due in a lane; each must be given back with `sent`, or comes back when its loan ends."""
+    reply = await shard.run("take", lane, limit, lease_ms)
+    items: list[LaneItem] = []
+    for store, lease, cursor, raw in reply:
+        records = tuple(parse_record(eid, flat(fields)) for eid, fields in raw)
+        items.append(LaneItem(text(store), store_session(text(store)), text(str(lease)), int(cursor), records))
+    return items
+
+
+async def sent(shard: Shard, lane: str, item: LaneItem, *, upto: int | None = None, delay_ms: int = 0) -> bool:
+    """Note that all up to seq `upto` (None: all of `item`) is sent; the rest is due after `delay_ms`.
+
+    False: the loan had ended and somebody else sends; what this sender sent twice carries the same ids.
+    """
+    reply = await shard.run("sent", lane, item.store, item.lease, item.last_seq if upto is None else upto, delay_ms)
+    return bool(reply)

@@ -1,0 +1,147 @@
+-- uses: prelude head rows jobs items
+-- The one door in: a user message, an outcome of a call, a control or a notice becomes durable, once.
+--
+-- KEYS  ingress  stream: accepted events in order, drained by dispatch. Others carry its hash tag: s:<id>:head, j:<job>,
+--                h:<store>:calls, deadlines, w:<owner>, idx:<tenant>, d:<day>:<bucket> (two days)
+-- ARGV  kind     user | outcome | control | notice | job
+--       user     session key, job, meta: flat pairs (see below), body, cap (messages a session may have unclaimed)
+--       outcome  session key, store ordinal, call, outcome, body, hash of the secret or '', owner, task, by
+--       control  session key, name, event id, bucket, turn or ''
+--       notice   session key, event id, bucket, flat pairs as user, body, group, key, clear (0 | 1)
+--       job      job: cancel it
+-- Returns code [position, state]: accepted | duplicate | mismatch | busy | inbox_full | late | gone | conflict | expired
+-- A lost reply costs nothing: the same call answers duplicate with the first answer.
+
+local function pairs_of(i)
+  local out, n = {}, tonumber(ARGV[i])
+  for j = i + 1, i + 2 * n, 2 do out[ARGV[j]] = ARGV[j + 1] end
+  return out, i + 2 * n + 1
+end
+
+-- A repeated control or notice is known for one to two days.
+local function seen(id, bucket, value)
+  local day = math.floor(NOW / 86400000)
+  for d = day - 1, day do
+    local was = call('HGET', P .. 'd:' .. d .. ':' .. bucket, id)
+    if was then return was end
+  end
+  local k = P .. 'd:' .. day .. ':' .. bucket
+  call('HSET', k, id, value)
+  call('EXPIRE', k, 2 * 86400)
+  return nil
+end
+
+local function introduce(h, m)
+  if not h.new then return end
+  call('HSET', head_key(h.sid), 'cr', NOW, 'dl', m.dl or '')
+  set(h, 'us', m.us or '')
+  set(h, 'pf', m.pf or '')
+  set(h, 'id', m.id)
+  set(h, 'tn', m.tn)
+  set(h, 'ag', m.ag)
+  set(h, 'po', m.po)
+end
+
+local function user()
+  local h, job = load(ARGV[2]), ARGV[3]
+  local m, i = pairs_of(4)
+  local body, cap = ARGV[i], tonumber(ARGV[i + 1])
+  local was = call('HMGET', job_key(job), 'bh', 'st', 'ps')
+  if was[1] then return {was[1] == m.bh and 'duplicate' or 'mismatch', was[3], was[2]} end
+  if m.md == 'reject' and (h.st ~= 'idle' or h.q > 0) then return {'busy', h.q, ''} end
+  if h.q >= cap then return {'inbox_full', h.q, ''} end
+  introduce(h, m)
+  add(h, 'q', 1)
+  save(h)
+  call('HSET', job_key(job), 'st', 'queued', 'sid', h.sid, 'id', m.id, 'tn', m.tn, 'ag', m.ag, 'us', m.us, 'md', m.md, 'cw', m.cw, 'pr', m.pr,
+    'bh', m.bh, 'nf', m.nf, 'me', m.me, 'in', body, 'cr', NOW, 'ps', h.q)
+  call('ZADD', P .. 'idx:' .. h.tn, NOW, h.sid)
+  call('XADD', KEYS[1], '*', 'v', 1, 'kind', 'user', 'sid', h.sid, 'job', job, 'md', m.md, 'us', m.us, 'as', m.as, 'pr', m.pr, 'ag', m.ag,
+    'po', m.po, 'dy', m.dy, 'wn', m.wn, 'wx', m.wx)
+  return {'accepted', h.q, 'queued'}
+end
+
+local function decide(h, r, value)
+  r.d = value
+  if value == 'allow' then
+    if r.aw == 1 and r.s == 'parked' then add(h, 'aw', -1) end
+    r.s, r.aw = 'allowed', 0
+    put_row(h, r)
+  else
+    settle(h, r, 'denied')
+  end
+end
+
+local function resolved(h, r, what, by)
+  record(h, r.ord, false, 't', 'call/resolved', 'u', r.t, 'c', r.c, 'o', what, 'by', by)
+end
+
+local function outcome()
+  local h, ord, c, value, body, secret, owner, task, by = load(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
+  local r = not h.new and row(h, ord, c)
+  if not r then return {'gone'} end
+  if secret ~= '' then
+    if r.h ~= secret then return {'gone'} end
+  elseif owner ~= '' and not (r.tk == owner and r.tj == task) then
+    return {r.o and 'conflict' or 'gone'}
+  end
+  local k = calls_key(h, ord)
+  local late = false
+  if owner ~= '' then drop_task(h, r) end
+  if value == 'allow' or value == 'deny' then
+    if r.d or r.o then
+      put_row(h, r)
+      return {r.d == value and 'duplicate' or 'conflict', 0, r.d or r.o}
+    end
+    decide(h, r, value)
+  elseif (r.o == 'unknown' or r.o == 'timeout') and not r.la then
+    r.la, late = value, true
+    call('HSET', k, c .. ':l', body)
+    put_row(h, r)
+  elseif r.o then
+    put_row(h, r)
+    local first = call('HGET', k, c .. (r.la and ':l' or ':r'))
+    return {first == body and 'duplicate' or 'conflict', 0, r.o}
+  else
+    call('HSET', k, c .. ':r', body)
+    settle(h, r, value)
+  end
+  resolved(h, r, late and 'late' or value, by)
+  save(h)
+  call('XADD', KEYS[1], '*', 'v', 1, 'kind', late and 'late' or (value == 'allow' or value == 'deny') and 'decision' or 'outcome', 'sid', h.sid, 'st', ord, 'c', c)
+  return {'accepted', 0, value}
+end
+
+local function control()
+  local h, name, id, bucket, turn = load(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+  if h.new then return {'gone'} end
+  if name == 'cancel' and turn == '' then turn = h.tu end
+  local late = name == 'cancel' and (turn == '' or turn ~= h.tu)
+  local first = seen(id, bucket, late and 'late' or 'accepted')
+  if first then return {first == 'late' and 'late' or 'duplicate'} end
+  if late then return {'late'} end
+  call('XADD', KEYS[1], '*', 'v', 1, 'kind', name, 'sid', h.sid, 'tu', turn)
+  return {'accepted', 0, h.st}
+end
+
+local function notice()
+  local h, id, bucket = load(ARGV[2]), ARGV[3], ARGV[4]
+  local m, i = pairs_of(5)
+  if seen(id, bucket, 'accepted') then return {'duplicate'} end
+  introduce(h, m)
+  save(h)
+  call('XADD', KEYS[1], '*', 'v', 1, 'kind', ARGV[i + 3] == '1' and 'clear' or 'notice', 'sid', h.sid, 'gr', ARGV[i + 1], 'ky', ARGV[i + 2], 'b', ARGV[i])
+  return {'accepted', h.q, ''}
+end
+
+local function cancel_job()
+  local v = call('HMGET', job_key(ARGV[2]), 'st', 'sid')
+  if not v[1] then return {'gone'} end
+  if v[1] == 'succeeded' or v[1] == 'failed' or v[1] == 'cancelled' then return {'late', 0, v[1]} end
+  call('HSET', job_key(ARGV[2]), 'cq', 1)
+  call('XADD', KEYS[1], '*', 'v', 1, 'kind', 'canceljob', 'sid', v[2], 'job', ARGV[2])
+  return {'accepted', 0, v[1]}
+end
+
+local kinds = {user = user, outcome = outcome, control = control, notice = notice, job = cancel_job}
+return kinds[ARGV[1]]()

@@ -1,0 +1,204 @@
+-- What one commit does, part by part. The change: {ending, claim, closing, failure, lanes, park: [[call, ms, hash]], settle: [[call,
+-- outcome, body]], start: [call], unstart: [call], usage: {name: n}, append: [{t, b, ...}]} where t is say (calls: [{id, k, aw, i, qn, b}]),
+-- answer (c, o) or note (type), and b is the number of a body.
+local h -- the session that this commit is about
+
+local function body(n) return n and ARGV[7 + n] or nil end
+
+local function say(x)
+  local seq = record(h, h.ts, true, 't', 'assistant/message', 'u', h.tu, 's', h.rv, body_of({}, body(x.b)))
+  set(h, 'la', seq)
+  local calls = {}
+  for _, c in ipairs(x.calls or {}) do
+    local q = record(h, h.ts, true, 't', 'tool/call', 'u', h.tu, 's', h.rv, 'c', c.id, 'k', c.k, body_of({}, body(c.b)))
+    local r = {c = c.id, ord = h.ts, k = c.k, s = 'open', aw = c.aw, i = c.i, qn = c.qn, tm = c.tm, t = h.tu, j = split(h.jw), q = q, tr = 1, re = 1}
+    h.rows = h.rows or {}
+    h.rows[c.id] = r
+    put_row(h, r)
+    job_open(r, 1)
+    calls[#calls + 1] = c.id
+  end
+  if #calls > 0 then
+    local open = unsettled(h, h.ts)
+    for _, c in ipairs(calls) do open[#open + 1] = c end
+    call('HSET', calls_key(h, h.ts), '_', table.concat(open, ','))
+    set(h, 'pe', table.concat(calls, ','))
+  end
+end
+
+local function reply(x)
+  local r = row(h, h.ts, x.c)
+  if not r then return end
+  if x.o == 'placeholder' then return add_result(h, r, 'placeholder') end
+  local mine = settle(h, r, x.o)
+  local text = mine and body(x.b) or call('HGET', calls_key(h, h.ts), x.c .. ':r')
+  if not mine and not h.foreign then h.foreign = h[(seqs(h, h.ts))] end
+  add_result(h, r, r.o, text)
+end
+
+-- The entries of this commit, in order. Answers the seqs between which the caller knows what stands, and the store.
+local function write(a)
+  local first = h[(seqs(h, h.ts))] + 1
+  for _, x in ipairs(a.append or {}) do
+    if x.t == 'say' then say(x)
+    elseif x.t == 'answer' then reply(x)
+    else record(h, h.ts, x.entry == 1, 't', x.type, 'u', h.tu, 's', h.rv, body_of({}, body(x.b))) end
+  end
+  for name, n in pairs(a.usage or {}) do call('HINCRBY', head_key(h.sid), 'u:' .. name, n) end
+  return {first = first, last = h.foreign or h[(seqs(h, h.ts))], ord = h.ts}
+end
+
+local function park_rows(list)
+  for _, p in ipairs(list) do
+    local r = row(h, h.ts, p[1])
+    if r and not r.o and (r.s == 'open' or r.s == 'started') then
+      r.s, r.dl, r.h = 'parked', NOW + p[2], p[3] ~= '' and p[3] or r.h
+      if r.aw == 1 and r.de ~= 1 then add(h, 'aw', 1) end
+      put_row(h, r)
+      record(h, h.ts, false, 't', 'call/parked', 'u', h.tu, 'c', r.c, 'k', r.k, 'o', r.aw == 1 and 'awaited' or 'detached', 'dl', r.dl, 'qn', r.qn or '', 're', r.re)
+      call('ZADD', P .. 'deadlines', r.dl, call_member(h, r))
+      if r.k == 'lift' then call('ZADD', P .. 'deadlines', NOW + 30000, 'r!' .. h.sid .. '.' .. r.ord .. '!' .. r.c) end
+    elseif r and p[3] ~= '' then
+      r.h = p[3]
+      put_row(h, r)
+    end
+  end
+end
+
+local function settle_rows(list)
+  for _, s in ipairs(list) do
+    local r = row(h, h.ts, s[1])
+    if r and not r.o then
+      local b = body(s[3])
+      if b then call('HSET', calls_key(h, h.ts), s[1] .. ':r', b) end
+      settle(h, r, s[2])
+    end
+  end
+end
+
+local function start_rows(list)
+  for _, c in ipairs(list) do
+    local r = row(h, h.ts, c)
+    if r then
+      r.s = 'started'
+      r.at = (r.at or 0) + 1
+      put_row(h, r)
+    end
+  end
+end
+
+local function unstart_rows(list)
+  for _, c in ipairs(list) do
+    local r = row(h, h.ts, c)
+    if r and r.s == 'started' and not r.o then
+      r.s = r.d == 'allow' and 'allowed' or 'open'
+      put_row(h, r)
+    end
+  end
+end
+
+-- The closing step of a cancelled turn answers every open call: a detached one that has its outcome gets the placeholder.
+local function close_calls()
+  for _, c in ipairs(pending(h)) do
+    local r = row(h, h.ts, c)
+    if detached(r) and r.o and r.o ~= 'cancelled' then
+      add_result(h, r, 'placeholder')
+    else
+      settle(h, r, 'cancelled')
+      add_result(h, r, r.o, call('HGET', calls_key(h, h.ts), c .. ':r'))
+    end
+  end
+end
+
+-- A rollback takes this turn's own entries out of the view; another user's message goes back to the front of the inbox.
+local function strike()
+  local seqs_out, back = {}, {}
+  for _, raw in ipairs(call('XRANGE', log_key(h, h.ts), '(' .. h.t0 .. '-0', '+', 'COUNT', 1000)) do
+    local e = item(raw)
+    local n = tonumber(string.match(raw[1], '^%d+'))
+    local own = e.u == h.tu
+    if own and e.f and string.find(e.f, 'a', 1, true) then
+      local r = row(h, h.ts, e.c)
+      own = r and r.t == h.tu
+    end
+    if own and e.t == 'tool/call' then
+      local r = row(h, h.ts, e.c)
+      if r then
+        r.sk = 1
+        put_row(h, r)
+      end
+    end
+    if own and e.t == 'user/message' and e.f == 'o' then
+      set(h, 'jb', table.concat(without(split(h.jb), e.j), ','))
+      set(h, 'jw', table.concat(without(split(h.jw), e.j), ','))
+      call('HSET', job_key(e.j), 'st', 'queued', 'in', e.b or '')
+      add(h, 'q', 1)
+      back[#back + 1] = {k = 'user', m = e.j, st = h.ts, w = '1', as = '0', sj = '1', at = NOW}
+    end
+    if own and (e.t == 'user/message' or e.t == 'assistant/message' or e.t == 'tool/call' or e.t == 'tool/result') then seqs_out[#seqs_out + 1] = n end
+  end
+  if #back > 0 then
+    for _, it in ipairs(items(inbox_key(h.sid))) do back[#back + 1] = it end
+    save_inbox(h, back)
+  end
+  record(h, h.ts, false, 't', 'strike', 'u', h.tu, 'x', table.concat(seqs_out, ','))
+end
+
+-- A flow that waits must hear of the free slot before the next tick.
+local function leave_wake()
+  if call('EXISTS', FLOWS) == 1 then call('XADD', KEYS[1], '*', 'v', 1, 'kind', 'wake') end
+end
+
+local function finish(a, closing, tired, turn)
+  if a.closing then close_calls() end
+  if a.closing and closing and h.ck ~= '' then strike() end
+  local store, goes_on = h.ts, wakes(h) and not closing and not tired and h.pz ~= '1'
+  end_turn(h, body(a.failure))
+  if goes_on then
+    set(h, 'tu', turn)
+    set(h, 'ts', store)
+    set(h, 'tv', tonumber(a.serial or 0))
+    local _, le = seqs(h, store)
+    set(h, 't0', h[le])
+    claim(h)
+    return 'none'
+  end
+  release(h)
+  set(h, 'st', 'idle')
+  wake(h)
+  leave_wake()
+  return 'finish'
+end
+
+local function park(closing)
+  if h.aw > 0 then
+    for _, it in ipairs(items(inbox_key(h.sid))) do
+      if it.k == 'user' and it.as == '1' then
+        overtake(h)
+        break
+      end
+    end
+  end
+  if closing then return 'none' end
+  if h.aw == 0 then
+    claim(h)
+    return 'none'
+  end
+  release(h)
+  set(h, 'st', 'parked')
+  leave_wake()
+  return 'park'
+end
+
+local function finish_with(a, closing, tired, turn)
+  if a.ending == 'finish' then return finish(a, closing, tired, turn) end
+  if a.ending == 'park' then return park(closing) end
+  if a.ending == 'yield' then
+    release(h)
+    to_ready(h)
+    leave_wake()
+    return 'yield'
+  end
+  if a.claim and not closing then claim(h) end
+  return 'none'
+end

@@ -1,0 +1,63 @@
+-- How a turn ends for its jobs, and what is answered to the worker.
+local function end_turn(h, failure)
+  local jobs, wait = split(h.jb), {}
+  for _, j in ipairs(split(h.jw)) do wait[j] = true end
+  local was_cancelled = cancelled(h)
+  local last = h.la > 0 and h.la or nil
+  for _, j in ipairs(jobs) do
+    local v = call('HMGET', job_key(j), 'st', 'op')
+    if v[1] == 'running' then
+      if wait[j] and tonumber(v[2] or 0) > 0 then
+        call('HSET', job_key(j), 'st', 'waiting', 'se', last or 0, 'so', h.ts)
+      elseif was_cancelled then
+        end_job(j, 'cancelled', nil, nil, nil, h.cc)
+      elseif failure then
+        call('HSET', job_key(j), 'er', failure)
+        end_job(j, 'failed', jobs[1])
+      else
+        end_job(j, 'succeeded', jobs[1], last, h.ts)
+      end
+    end
+  end
+  local ended = was_cancelled and 'cancelled' or failure and 'failed' or 'finished'
+  record(h, h.ts, false, 't', 'turn/end', 'u', h.tu, 'j', h.jb, 'o', ended, body_of({}, failure))
+  set(h, 'jb', '')
+  set(h, 'jw', '')
+  set(h, 'tu', '')
+  set(h, 'ts', '')
+  set(h, 'pe', '')
+  set(h, 'cc', '')
+  set(h, 'ct', '')
+  set(h, 'ck', '')
+  set(h, 'tv', 0)
+  set(h, 'at', 0)
+  set(h, 'la', 0)
+end
+
+-- The reply of begin and commit: code, head, rows of unanswered calls, records after `from`, `more` when they must be paged instead,
+-- last seq, from, first: with OK the caller's own records from `first` up to `from` stand as it sent them.
+local PAGE, BYTES = 200, 262144
+
+local function answer(h, code, ending, from, yield, first)
+  local open = h.st == 'running'
+  local head = {h.ep, h.rv, h.tu, open and h.ts or '', cancelled(h) and h.cc or '', yield and 1 or 0, open and 1 or 0, ending or '', h.jb, h.tn, h.id, h.ag, h.fu, h.bg, h.at, h.tv, h.us, h.pf, open and h[(select(2, seqs(h, h.ts)))] or 0}
+  local rows, records, more = {}, {}, 0
+  if open then
+    for i, c in ipairs(pending(h)) do
+      local r = row(h, h.ts, c)
+      rows[i] = cjson.encode(r)
+    end
+    records = call('XRANGE', log_key(h, h.ts), '(' .. from .. '-0', '+', 'COUNT', PAGE + 1)
+    local size = 0
+    for i = 1, #records do
+      for j = 1, #records[i][2] do size = size + #records[i][2][j] end
+      if i > PAGE or size > BYTES then
+        more = 1
+        records = {}
+        break
+      end
+    end
+  end
+  local sq = open and h[(seqs(h, h.ts))] or 0
+  return {code, head, rows, records, more, sq, from, first or 0}
+end

@@ -1,0 +1,43 @@
+-- Who is alive: leases in `workers`, what each one may run in `fleet`, and what pools and agents can take because of them.
+local WORKERS = P .. 'workers'
+
+local function fleet_of(owner)
+  local raw = call('HGET', P .. 'fleet', owner)
+  return raw and cjson.decode(raw) or nil
+end
+
+-- serve:<pool>:<agent> maps owner to serial:capacity; lo: is the lowest live serial; c:<pool> the pool's capacity.
+local function recount(pool, agent)
+  local lowest
+  for _, v in ipairs(call('HVALS', P .. 'serve:' .. pool .. ':' .. agent)) do
+    local s = tonumber(string.match(v, '^%d+'))
+    if not lowest or s < lowest then lowest = s end
+  end
+  local field = 'lo:' .. pool .. ':' .. agent
+  if lowest then call('HSET', LIMITS, field, lowest) else call('HDEL', LIMITS, field) end
+end
+
+local function join(owner, info)
+  for _, pool in ipairs(info.pools) do
+    call('HINCRBY', LIMITS, 'c:' .. pool, info.capacity)
+    for agent, serial in pairs(info.agents) do
+      call('HSET', P .. 'serve:' .. pool .. ':' .. agent, owner, serial .. ':' .. info.capacity)
+      recount(pool, agent)
+      wake_one('a/' .. agent)
+    end
+    wake_one('p/' .. pool)
+  end
+end
+
+local function part(owner)
+  local info = fleet_of(owner)
+  call('HDEL', P .. 'fleet', owner)
+  if not info or info.role ~= 'worker' then return end
+  for _, pool in ipairs(info.pools) do
+    call('HINCRBY', LIMITS, 'c:' .. pool, -info.capacity)
+    for agent in pairs(info.agents) do
+      call('HDEL', P .. 'serve:' .. pool .. ':' .. agent, owner)
+      recount(pool, agent)
+    end
+  end
+end

@@ -1,0 +1,92 @@
+-- What waits for a session: `inbox` joins the open turn, `next` waits for a turn of its own.
+-- Item fields: k kind, m job, c call, o outcome, l late, st store, w wakes, as asker, us user, sj may join, du due, fi first,
+-- g collect window, gr/ky group and key of a notice, b body, at accepted.
+local function item(raw)
+  local f = {}
+  for i = 1, #raw[2], 2 do f[raw[2][i]] = raw[2][i + 1] end
+  f.eid = raw[1]
+  return f
+end
+
+local function items(key)
+  local out = {}
+  for i, raw in ipairs(call('XRANGE', key, '-', '+', 'COUNT', 400)) do out[i] = item(raw) end
+  return out
+end
+
+local function fields(it)
+  local out = {}
+  for k, v in pairs(it) do
+    if k ~= 'eid' then
+      out[#out + 1] = k
+      out[#out + 1] = v
+    end
+  end
+  return out
+end
+
+local function push(key, it) call('XADD', key, '*', unpack(fields(it))) end
+
+-- Write a queue anew, in this order; used where an item changes or goes to the front.
+local function rewrite(key, list)
+  call('DEL', key)
+  for _, it in ipairs(list) do push(key, it) end
+end
+
+local function count_inbox(h, list)
+  local n = 0
+  for _, it in ipairs(list) do
+    if it.w == '1' then n = n + 1 end
+  end
+  set(h, 'iw', n)
+end
+
+local function count_next(h, list)
+  local nw, nd, nj = 0, 0, 0
+  for _, it in ipairs(list) do
+    if it.du then nd = nd + 1 elseif it.w == '1' then nw = nw + 1 end
+    if it.sj == '1' then nj = nj + 1 end
+  end
+  set(h, 'nw', nw)
+  set(h, 'nd', nd)
+  set(h, 'nj', nj)
+end
+
+local function save_inbox(h, list)
+  rewrite(inbox_key(h.sid), list)
+  count_inbox(h, list)
+end
+
+local function save_next(h, list)
+  rewrite(next_key(h.sid), list)
+  count_next(h, list)
+end
+
+local function push_next(h, it)
+  push(next_key(h.sid), it)
+  if it.du then add(h, 'nd', 1) elseif it.w == '1' then add(h, 'nw', 1) end
+  if it.sj == '1' then add(h, 'nj', 1) end
+end
+
+-- An item joins the inbox when it is of the store whose turn is open, or of the store the inbox already holds; else it
+-- queues in `next` and keeps its right to join.
+local function put(h, it)
+  local same
+  if h.tu ~= '' then
+    same = it.st == h.ts
+  else
+    same = h.nj == 0
+    if same then
+      local first = call('XRANGE', inbox_key(h.sid), '-', '+', 'COUNT', 1)[1]
+      same = not first or item(first).st == it.st
+    end
+  end
+  it.sj = '1'
+  if same then
+    push(inbox_key(h.sid), it)
+    if it.w == '1' then add(h, 'iw', 1) end
+  else
+    push_next(h, it)
+  end
+  return same
+end

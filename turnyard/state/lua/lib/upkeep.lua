@@ -1,0 +1,140 @@
+-- The parts of a tick. Each does at most a hundred things and finds the rest next time.
+local BATCH = 100
+local TRIES = 3
+
+-- The task's worker is gone: an idempotent one is relayed again, up to a bound; any other is unknown.
+local function task_dead(h, r, owner)
+  if r.tk ~= owner then return end
+  r.tk, r.tj = nil, nil
+  if r.o then return put_row(h, r) end
+  if r.i == 1 and r.tr < TRIES then
+    r.tr, r.re = r.tr + 1, r.re + 1
+    put_row(h, r)
+    record(h, r.ord, false, 't', 'call/relayed', 'u', r.t, 'c', r.c, 'k', r.k, 'qn', r.qn or '', 're', r.re)
+    call('ZADD', P .. 'out:arq', 'NX', NOW, h.sid .. '.' .. r.ord)
+    call('ZADD', P .. 'deadlines', NOW + 30000 * 2 ^ r.re, 'r!' .. h.sid .. '.' .. r.ord .. '!' .. r.c)
+    return
+  end
+  local outcome = 'unknown'
+  if r.i == 1 then
+    outcome = 'error'
+    call('HSET', calls_key(h, r.ord), r.c .. ':r', '{"content":"the task ended its worker three times and is not tried again","is_error":true}')
+  end
+  settle(h, r, outcome)
+  record(h, r.ord, false, 't', 'call/resolved', 'u', r.t, 'c', r.c, 'o', outcome, 'by', 'tick')
+  if r.aw ~= 1 then put(h, {k = 'note', c = r.c, o = outcome, st = r.ord, w = '1', kd = r.k}) end
+  wake(h)
+end
+
+-- First the fence (score -inf: begin, beat and every commit treat it as gone), then its set in hundreds, then the name.
+local function expel(owner)
+  local score = call('ZSCORE', WORKERS, owner)
+  if not score then return 0 end
+  if score ~= '-inf' then
+    call('ZADD', WORKERS, '-inf', owner)
+    part(owner)
+  end
+  local key, n = P .. 'w:' .. owner, 0
+  for _, m in ipairs(call('SRANDMEMBER', key, BATCH)) do
+    call('SREM', key, m)
+    n = n + 1
+    local sid, ord, c = string.match(m, '^c!(%w+)%.(%d+)!(.+)$')
+    local h = load(sid or m)
+    if sid then
+      local r = row(h, ord, c)
+      if r then task_dead(h, r, owner) end
+    elseif h.st == 'running' and h.ow == owner then
+      release(h)
+      to_ready(h, true)
+    end
+  end
+  if call('SCARD', key) == 0 then
+    call('ZREM', WORKERS, owner)
+    call('DEL', key .. ':ctl')
+  end
+  return n
+end
+
+local function past_begin_by()
+  local late = call('ZRANGEBYSCORE', RUNNING, '-inf', NOW, 'LIMIT', 0, BATCH)
+  for _, sid in ipairs(late) do
+    local h = load(sid)
+    if h.st == 'assigned' then
+      release(h)
+      if h.tu == '' and not wakes(h) and not next_due(h) then set(h, 'st', 'idle') else to_ready(h, true) end
+    end
+  end
+  return #late
+end
+
+local function call_due(sid, ord, c)
+  local h = load(sid)
+  local r = not h.new and row(h, ord, c)
+  if not r then return end
+  if r.o then
+    call('HDEL', calls_key(h, ord), c, c .. ':r', c .. ':l')
+    return
+  end
+  if r.s ~= 'parked' then return end
+  local task = r.tk
+  settle(h, r, 'timeout')
+  if task then call('RPUSH', P .. 'w:' .. task .. ':ctl', 'call ' .. c) end
+  record(h, ord, false, 't', 'call/resolved', 'u', r.t, 'c', c, 'o', 'timeout', 'by', 'tick')
+  if r.aw ~= 1 then put(h, {k = 'note', c = c, o = 'timeout', st = ord, w = '1', kd = r.k}) end
+  wake(h)
+end
+
+-- A parked lift that nobody has begun is relayed again: the next one to come begins it.
+local function relay_again(sid, ord, c)
+  local h = load(sid)
+  local r = not h.new and row(h, ord, c)
+  if not r or r.o or r.s ~= 'parked' or r.tk then return end
+  r.re = r.re + 1
+  put_row(h, r)
+  record(h, ord, false, 't', 'call/relayed', 'u', r.t, 'c', c, 'k', r.k, 'qn', r.qn or '', 're', r.re)
+  call('ZADD', P .. 'out:arq', 'NX', NOW, sid .. '.' .. ord)
+  call('ZADD', P .. 'deadlines', NOW + 30000 * 2 ^ math.min(r.re, 8), 'r!' .. sid .. '.' .. ord .. '!' .. c)
+end
+
+-- A cancel that its worker did not answer: this one session is fenced and closed by another.
+local function cancel_overdue(sid)
+  local h = load(sid)
+  if h.ct ~= '' and h.st == 'running' then
+    release(h)
+    to_ready(h, true)
+  end
+end
+
+local function past_deadlines()
+  local due = call('ZRANGEBYSCORE', P .. 'deadlines', '-inf', NOW, 'LIMIT', 0, BATCH)
+  for _, m in ipairs(due) do
+    call('ZREM', P .. 'deadlines', m)
+    local what, rest = string.sub(m, 1, 1), string.sub(m, 3)
+    local sid, ord, c = string.match(rest, '^(%w+)%.(%d+)!(.+)$')
+    if what == 'c' then call_due(sid, ord, c)
+    elseif what == 'r' then relay_again(sid, ord, c)
+    elseif what == 'x' then cancel_overdue(rest)
+    elseif what == 's' then wake(load(string.match(rest, '^%w+'))) end
+  end
+  return #due
+end
+
+local function recheck_blocked()
+  for _, res in ipairs(call('SRANDMEMBER', P .. 'blocked', 20)) do
+    if room_of(res) then wake_one(res) end
+  end
+end
+
+-- A tag that v has passed says nothing more once its tenant holds no slot; when nothing runs or waits, all go.
+local function forget_tags()
+  if call('EXISTS', RUNNING, FLOWS, P .. 'blocked') == 0 then return sweep_tags() end
+  local v = call('HMGET', LIMITS, 'v', 'cursor')
+  local page = call('HSCAN', LIMITS, v[2] or 0, 'MATCH', 'vt:*', 'COUNT', 50)
+  for i = 1, #page[2], 2 do
+    local tenant = string.sub(page[2][i], 4)
+    if tonumber(page[2][i + 1]) <= tonumber(v[1] or 0) and call('SCARD', P .. 'run:t/' .. tenant) == 0 then
+      call('HDEL', LIMITS, page[2][i], 'last:' .. tenant)
+    end
+  end
+  call('HSET', LIMITS, 'cursor', page[1])
+end

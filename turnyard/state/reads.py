@@ -1,0 +1,33 @@
+"""Plain reads, so that a server that is away is one error everywhere."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from redis import exceptions as rx
+
+from turnyard.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Turn what a client raises while it reads `what` into StoreUnavailable."""
+    try:
+        yield
+    except (rx.ConnectionError, rx.TimeoutError, rx.BusyLoadingError, OSError, asyncio.TimeoutError) as error:
+        raise StoreUnavailable(f"{what} could not be read: the Redis server gave no answer ({error}); try again in a moment") from error
+
+
+def text(value: bytes | str | None) -> str:
+    """Return a reply as text, nothing as an empty one."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else (value or "")
+
+
+def pairs(flat: list[bytes]) -> dict[str, bytes]:
+    """Return a flat field, value, … reply as a dict."""
+    return {text(flat[i]): flat[i + 1] for i in range(0, len(flat), 2)}

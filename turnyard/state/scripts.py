@@ -1,0 +1,223 @@
+"""How a script reaches the server: once in effect, whatever happens to the wire.
+
+Every script of `lua/` may be sent again after an unknown outcome, so a call whose connection broke is repeated a few
+times and then given up as StoreUnavailable. Calls that wait at the same moment travel together in one round trip;
+each is still its own transition. A server that forgot a script (restart, failover, SCRIPT FLUSH) is told it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import re
+from collections import deque
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from redis import exceptions as rx
+
+from turnyard.errors import StoreUnavailable, TurnyardError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redis.asyncio import Redis
+
+    from turnyard.ports import Clock
+
+log = logging.getLogger("turnyard.state")
+
+NAMES = ("accept", "dispatch", "begin", "begin_row", "commit", "beat", "tick", "take", "sent", "inspect")
+_BATCH = 64
+_ATTEMPTS = 4
+_PAUSE_S = 0.05
+_AWAY = ("LOADING", "MASTERDOWN", "CLUSTERDOWN", "READONLY", "TRYAGAIN", "BUSY")
+
+
+class StoreFull(StoreUnavailable):
+    """The Redis server is at its memory limit and takes nothing new: give it room; what is stored is safe."""
+
+
+class ScriptFailed(TurnyardError):
+    """A script failed on the server before it wrote anything it should not: this is a defect of Turnyard, report it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script as it is sent. `sha` names it on the server."""
+
+    name: str
+    source: str
+    sha: str
+
+
+def _script(name: str, source: str) -> Script:
+    return Script(name, source, hashlib.sha1(source.encode()).hexdigest())
+
+
+def _assemble(name: str) -> str:
+    """Return a script's text behind the fragments that its first line names."""
+    folder = files("turnyard.state") / "lua"
+    text = (folder / f"{name}.lua").read_text()
+    uses = re.match(r"-- uses: ([\w ]+)\n", text)
+    parts = [(folder / "lib" / f"{part}.lua").read_text() for part in uses.group(1).split()] if uses else []
+    # Comments cost the server memory and the wire bytes; the files keep them.
+    lines = [line for part in [*parts, text] for line in part.splitlines()]
+    return "\n".join(line for line in lines if line.strip() and not line.lstrip().startswith("--")) + "\n"
+
+
+class Book:
+    """All scripts, ready to send. `clock_lua` replaces how scripts read the time, for tests alone."""
+
+    def __init__(self, *, clock_lua: str | None = None, shebang: bool = True) -> None:
+        self.plain: dict[str, Script] = {}
+        self.allow_oom: dict[str, Script] = {}
+        for name in NAMES:
+            text = _assemble(name)
+            if clock_lua is not None:
+                text = re.sub(r"local function now\(\).*?\nend\n", lambda _: clock_lua, text, count=1, flags=re.DOTALL)
+            self.plain[name] = _script(name, "#!lua\n" + text if shebang else text)
+            self.allow_oom[name] = _script(name, "#!lua flags=allow-oom\n" + text if shebang else text)
+
+
+@dataclass(slots=True)
+class _Call:
+    script: Script
+    args: tuple[Any, ...]
+    future: asyncio.Future[Any]
+    attempts: int = 0
+
+
+class Scripts:
+    """Sends script calls for one server, those of the same moment together."""
+
+    def __init__(self, redis: Redis, book: Book, clock: Clock, *, lanes: int = 4) -> None:
+        self._redis = redis
+        self._book = book
+        self._clock = clock
+        self._lanes = lanes
+        self._waiting: deque[_Call] = deque()
+        self._flights: set[asyncio.Task[None]] = set()
+        self.sent = 0
+
+    async def run(self, name: str, key: str, *args: Any, oom: bool = True) -> Any:
+        """Run a script on the shard whose ingress key is `key`, and return its reply.
+
+        With `oom=False` a full server refuses it before it does anything.
+
+        Raises:
+            StoreFull: the server is full and the script adds something.
+            StoreUnavailable: no answer after a few tries; the script may have run, and the same call may be made again.
+            ScriptFailed: the script itself failed.
+        """
+        script = (self._book.allow_oom if oom else self._book.plain)[name]
+        call = _Call(script, ("EVALSHA", script.sha, 1, key, *args), asyncio.get_running_loop().create_future())
+        self._waiting.append(call)
+        if len(self._flights) < self._lanes:
+            task = asyncio.create_task(self._fly())
+            self._flights.add(task)
+            task.add_done_callback(self._flights.discard)
+        return await call.future
+
+    async def aclose(self) -> None:
+        """Fail what still waits; nothing is sent afterwards."""
+        for task in list(self._flights):
+            task.cancel()
+        while self._waiting:
+            self._give_up(self._waiting.popleft(), "this process is closing its connection")
+
+    async def _fly(self) -> None:
+        while self._waiting:
+            batch = [self._waiting.popleft() for _ in range(min(_BATCH, len(self._waiting)))]
+            batch = [call for call in batch if not call.future.done()]
+            if not batch:
+                continue
+            try:
+                replies = await self._send([call.args for call in batch])
+            except asyncio.CancelledError:
+                for call in batch:
+                    self._give_up(call, "this process is closing its connection")
+                raise
+            except (rx.RedisError, OSError) as error:
+                await self._again(batch, error)
+                continue
+            await self._settle(batch, replies)
+
+    async def _send(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Send commands over one connection and read their replies; an error reply is returned, not raised."""
+        pool = self._redis.connection_pool
+        connection = await pool.get_connection("EVALSHA")
+        self.sent += len(commands)
+        replies: list[Any] = []
+        try:
+            await connection.send_packed_command(connection.pack_commands(commands))
+            for _ in commands:
+                try:
+                    replies.append(await connection.read_response())
+                except rx.ResponseError as error:
+                    replies.append(error)
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        finally:
+            await pool.release(connection)
+        return replies
+
+    async def _settle(self, batch: list[_Call], replies: list[Any]) -> None:
+        forgotten: list[_Call] = []
+        away: list[_Call] = []
+        for call, reply in zip(batch, replies, strict=True):
+            if call.future.done():
+                continue
+            if not isinstance(reply, rx.ResponseError):
+                call.future.set_result(reply)
+            elif isinstance(reply, rx.NoScriptError):
+                forgotten.append(call)
+            elif str(reply).startswith(_AWAY) or isinstance(reply, (rx.BusyLoadingError, rx.ReadOnlyError)):
+                away.append(call)
+            else:
+                call.future.set_exception(_failure(call.script.name, reply))
+        if forgotten:
+            await self._teach(forgotten)
+        if away:
+            await self._again(away, rx.ConnectionError("the server is not ready"))
+
+    async def _teach(self, calls: list[_Call]) -> None:
+        try:
+            replies = await self._send([("SCRIPT", "LOAD", script.source) for script in {call.script.sha: call.script for call in calls}.values()])
+        except (rx.RedisError, OSError) as error:
+            await self._again(calls, error)
+            return
+        for reply in replies:
+            if isinstance(reply, rx.ResponseError) and not str(reply).startswith(_AWAY):
+                for call in calls:
+                    if not call.future.done():
+                        call.future.set_exception(_failure(call.script.name, reply))
+        await self._again(calls, rx.NoScriptError("the server does not keep scripts"), at_once=True)
+
+    async def _again(self, calls: list[_Call], error: Exception, *, at_once: bool = False) -> None:
+        left: list[_Call] = []
+        for call in calls:
+            call.attempts += 1
+            if call.attempts >= _ATTEMPTS:
+                self._give_up(call, str(error) or type(error).__name__)
+            elif not call.future.done():
+                left.append(call)
+        if left and not at_once:
+            await self._clock.sleep(_PAUSE_S * 2 ** left[0].attempts)
+        self._waiting.extendleft(reversed(left))
+
+    def _give_up(self, call: _Call, why: str) -> None:
+        if not call.future.done():
+            call.future.set_exception(StoreUnavailable(f"{call.script.name}: the Redis server gave no answer ({why}); try again in a moment"))
+
+
+def _failure(name: str, error: rx.ResponseError) -> TurnyardError:
+    text = str(error)
+    if text.startswith("OOM") or "command not allowed when used memory" in text:
+        return StoreFull(f"{name}: the Redis server is at its memory limit and takes nothing new; give it more memory or remove old sessions")
+    if text.startswith("NOPERM"):
+        return StoreUnavailable(f"{name}: the Redis user may not run this script ({text}); extend its ACL")
+    return ScriptFailed(f"{name}: {text}")

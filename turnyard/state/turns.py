@@ -1,0 +1,269 @@
+"""A worker's side of a turn: begin it, and commit one transition after the other.
+
+A `TurnView` is what the worker may believe; each begin and commit returns the next one. A reply that was lost is asked
+for again until it is known, because nothing else may be done before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from turnyard.errors import Diverged, FenceLost, StoreUnavailable
+from turnyard.records.commit import Answer, Commit, Note, Row, Say, TurnView
+from turnyard.records.ids import new_turn_id
+from turnyard.records.log import ASSISTANT, CALL, ENTRIES, NOTICE, RESULT, STRIKE, LogRecord, parse_record
+from turnyard.state.reads import reading, text
+from turnyard.state.scripts import StoreFull
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from turnyard.records.live import Live
+    from turnyard.state.yard import Shard
+
+_PAGE = 200
+_LIVE_TTL_S = 60
+_LIVE_LENGTH = 1000
+_PATIENCE_S = 8.0  # below a lease: after that the turn is somebody else's anyway
+
+
+async def begin(shard: Shard, session: str, *, epoch: int, owner: str, serial: int, known: TurnView | None = None) -> TurnView | None:
+    """Take an assigned session, or answer again for one this owner already runs. None: not ours, drop it.
+
+    `serial` is that of the session's agent as this worker runs it. `known` is the last view this worker had of the
+    session; what it holds is not sent again when nothing happened since. A view with `ended` has nothing to do.
+
+    Raises:
+        StoreUnavailable: no answer; the assignment comes back by itself, or the next beat names it.
+    """
+    cached = known is not None and known.last_seq > 0
+    args = [session, epoch, owner, new_turn_id(), serial]
+    args += [known.store, known.last_seq, known.mark] if cached and known else ["", 0, ""]
+    reply = await shard.run("begin", *args)
+    if reply[0] == b"FENCED":
+        return None
+    base = known.entries if known is not None and int(reply[6]) > 0 else ()
+    return await _view(shard, session, reply, base=base, mine=frozenset(), mark="")
+
+
+async def commit(shard: Shard, view: TurnView, owner: str, change: Commit) -> TurnView:
+    """Make one transition of the turn `view` shows; return what it shows then.
+
+    Raises:
+        FenceLost: the session is somebody else's; drop the turn.
+        Diverged: the session is not as `view` says; drop it and begin again.
+        StoreFull: the server takes nothing new; commit an ending instead.
+        StoreUnavailable: the outcome stayed unknown for too long; the lease is as good as lost, drop the turn.
+    """
+    k, base = view.rev + 1, view.last_seq
+    payload, bodies = _payload(change, view.serial)
+    args = [view.session, view.epoch, owner, k, base, new_turn_id(), payload, *bodies]
+    reply = await _until_known(shard, args, oom=change.ending != "none")
+    code = text(reply[0])
+    if code == "FENCED":
+        raise FenceLost(f"session {view.session}: epoch {view.epoch} is over; another worker owns it")
+    if code == "DIVERGED":
+        raise Diverged(f"session {view.session}: the log is not as this worker knows it; begin again")
+    if code == "AWAITS":
+        return replace(view, code="AWAITS")
+    entries = view.entries
+    if code == "OK":
+        entries += tuple(_own(change, view, first=int(reply[7]), upto=int(reply[6])))
+    mark = f"{view.epoch}:{owner}:{k}:{text(reply[1][7])}"
+    mine = (view.mine - {a.call for a in change.append if isinstance(a, Answer)} - {a.call for a in change.settle} - set(change.unstart)) | set(change.start)
+    return await _view(shard, view.session, reply, base=entries, mine=mine, mark=mark)
+
+
+async def _until_known(shard: Shard, args: list[Any], *, oom: bool) -> Any:
+    deadline = shard.clock.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            return await shard.run("commit", *args, oom=oom)
+        except StoreFull:
+            raise
+        except StoreUnavailable:
+            if shard.clock.monotonic() > deadline:
+                raise
+            await shard.clock.sleep(0.1)
+
+
+def _payload(change: Commit, serial: int) -> tuple[bytes, list[bytes]]:
+    """Return the change as JSON, and the bodies it names by number."""
+    bodies: list[bytes] = []
+
+    def body(value: dict[str, Any] | None) -> int | None:
+        if value is None:
+            return None
+        bodies.append(orjson.dumps(value))
+        return len(bodies)
+
+    out: dict[str, Any] = {"ending": change.ending, "serial": serial, "append": [_part(part, body) for part in change.append]}
+    if change.claim:
+        out["claim"] = True
+    if change.closing:
+        out["closing"] = True
+    if change.failure is not None:
+        out["failure"] = body(change.failure)
+    for name in ("start", "unstart", "lanes"):
+        if value := getattr(change, name):
+            out[name] = value
+    if change.park:
+        out["park"] = [(p.call, p.deadline_ms, p.secret_hash or "") for p in change.park]
+    if change.settle:
+        out["settle"] = [(s.call, s.outcome, body(s.body) or 0) for s in change.settle]
+    if change.usage:
+        out["usage"] = change.usage
+    return orjson.dumps(out), bodies
+
+
+def _part(part: Say | Answer | Note, body: Any) -> dict[str, Any]:
+    if isinstance(part, Answer):
+        out: dict[str, Any] = {"t": "answer", "c": part.call, "o": part.outcome}
+        if part.body is not None:
+            out["b"] = body(part.body)
+        return out
+    if isinstance(part, Note):
+        return {"t": "note", "type": part.type, "entry": 1 if part.type in ENTRIES else 0, "b": body(part.body)}
+    out = {"t": "say", "b": body(part.body)}
+    if part.calls:
+        out["calls"] = [
+            {
+                "id": c.id,
+                "k": c.kind,
+                "aw": int(c.awaited),
+                "i": int(c.idempotent),
+                "b": body(c.body),
+                **({"qn": c.queue} if c.queue else {}),
+                **({"tm": c.timeout_ms} if c.timeout_ms else {}),
+            }
+            for c in part.calls
+        ]
+    return out
+
+
+def _own(change: Commit, view: TurnView, *, first: int, upto: int) -> Iterable[LogRecord]:
+    """Yield the entries this commit made, as the log holds them, up to where somebody else's word stands."""
+    kinds = {row.call: row.kind for row in view.rows}
+    seq = first
+    for part in change.append:
+        for record in _records(part, kinds):
+            if seq > upto:
+                return
+            if record.type in ENTRIES:
+                yield replace(record, seq=seq, epoch=view.epoch, turn=view.turn, step=view.rev + 1)
+            seq += 1
+
+
+def _records(part: Say | Answer | Note, kinds: dict[str, Any]) -> list[LogRecord]:
+    if isinstance(part, Answer):
+        return [LogRecord(0, RESULT, call=part.call, kind=kinds.get(part.call), outcome=part.outcome, body=part.body or {})]
+    if isinstance(part, Note):
+        return [LogRecord(0, part.type, body=part.body)]
+    return [LogRecord(0, ASSISTANT, body=part.body), *(LogRecord(0, CALL, call=c.id, kind=c.kind, body=c.body) for c in part.calls)]
+
+
+async def _view(shard: Shard, session: str, reply: list[Any], *, base: tuple[LogRecord, ...], mine: frozenset[str], mark: str) -> TurnView:
+    head, raw_rows, raw_records, more, last_seq = reply[1], reply[2], reply[3], int(reply[4]), int(reply[5])
+    ended = not int(head[6])
+    store = f"{session}.{text(head[3])}" if not ended else ""
+    rows = tuple(_row(orjson.loads(raw)) for raw in raw_rows)
+    entries = base
+    if not ended:
+        start = int(reply[6])
+        if text(reply[0]) == "ALREADY":
+            entries = tuple(e for e in base if e.seq <= start)
+        records = [parse_record(eid, fields) for eid, fields in raw_records]
+        if more:
+            records = await _pages(shard, store, after=start, upto=last_seq)
+        entries = visible(entries, records)
+    unanswered = {row.call for row in rows if row.state == "started"}
+    return TurnView(
+        code="OK" if reply[0] == b"OK" else "ALREADY",
+        session=session,
+        store=store,
+        turn=text(head[2]),
+        epoch=int(head[0]),
+        rev=int(head[1]),
+        entries=entries,
+        rows=rows,
+        mine=frozenset(mine & unanswered),
+        cancel=text(head[4]) or None,
+        yield_=bool(int(head[5])),
+        jobs=tuple(j for j in text(head[8]).split(",") if j),
+        head={"tenant": text(head[9]), "session": text(head[10]), "agent": text(head[11]), "follow_until": text(head[12]), "attempt": text(head[14]), "user": text(head[16]), "platform": text(head[17])},
+        ended=ended,
+        ending=text(head[7]) or None,
+        last_seq=int(head[18]),
+        serial=int(head[15]),
+        mark=mark,
+    )
+
+
+def _row(r: dict[str, Any]) -> Row:
+    return Row(
+        call=r["c"],
+        kind=r["k"],
+        state=r["s"],
+        awaited=r["aw"] == 1,
+        outcome=r.get("o"),
+        demoted=r.get("de") == 1,
+        idempotent=r.get("i") == 1,
+        decision=r.get("d"),
+        attempt=int(r.get("at", 0)) or 1,
+    )
+
+
+def visible(base: tuple[LogRecord, ...], records: Sequence[LogRecord]) -> tuple[LogRecord, ...]:
+    """Return the entries of `base` and `records` that a model may see: events and what was struck left out."""
+    entries = base + tuple(r for r in records if r.type in ENTRIES)
+    strikes = [r for r in records if r.type == STRIKE]
+    cleared = [r for r in records if r.type == "notice/cleared"]
+    if strikes:
+        struck = {seq for r in strikes for seq in r.seqs}
+        entries = tuple(e for e in entries if e.seq not in struck)
+    for clear in cleared:
+        entries = tuple(e for e in entries if e.type != NOTICE or e.group_key != clear.group_key or e.seq > clear.seq)
+    return entries
+
+
+async def _pages(shard: Shard, store: str, *, after: int, upto: int) -> list[LogRecord]:
+    out: list[LogRecord] = []
+    while True:
+        with reading(f"log of {store}"):
+            page = await shard.redis.execute_command("XRANGE", shard.keys.log(store), f"({after}-0", f"{upto}-0", "COUNT", _PAGE)
+        records = [parse_record(eid, flat(fields)) for eid, fields in page]
+        out += records
+        if len(records) < _PAGE:
+            return out
+        after = records[-1].seq
+
+
+def flat(fields: dict[bytes, bytes] | list[bytes]) -> list[bytes]:
+    """Return a record's fields as the flat list a script would answer with."""
+    if isinstance(fields, list):
+        return fields
+    return [part for pair in fields.items() for part in pair]
+
+
+async def write_live(shard: Shard, view: TurnView, items: Sequence[Live]) -> None:
+    """Write deltas for who follows now; they go after a minute, and losing them loses nothing.
+
+    Raises:
+        StoreUnavailable: the server did not answer; the deltas are gone.
+    """
+    key = shard.keys.live(view.store)
+    with reading(f"deltas of {view.store}"):
+        async with shard.redis.pipeline(transaction=False) as pipe:
+            for item in items:
+                fields = {"u": item.turn, "s": item.step, "k": item.kind, "i": item.index, "b": item.text}
+                pipe.execute_command("XADD", key, "MAXLEN", "~", _LIVE_LENGTH, f"{item.seq}-*", *flat_pairs(fields))
+            pipe.expire(key, _LIVE_TTL_S)
+            await pipe.execute()
+
+
+def flat_pairs(fields: dict[str, Any]) -> list[Any]:
+    """Return a dict as field, value, …"""
+    return [part for pair in fields.items() for part in pair]

@@ -1,0 +1,36 @@
+"""What only time can settle, done a little at a time by whoever ticks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from turnyard.state.yard import Shard
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """What one tick did: turns and tasks taken from the dead, assignments nobody began, deadlines met, turns admitted."""
+
+    expelled: int
+    returned: int
+    due: int
+    admitted: int
+
+
+async def tick(
+    shard: Shard,
+    *,
+    dead: Sequence[str] = (),
+    who: Literal["dispatcher", "supervisor"] = "dispatcher",
+    lease_ms: int = 10_000,
+    tick_ms: int = 1_000,
+) -> Ticked:
+    """Do what is due. `dead` are incarnations whose process is known to be gone; they are not waited for.
+
+    A supervisor that ticks for its dead child leaves admission to the dispatcher.
+    """
+    return Ticked(*await shard.run("tick", who, lease_ms, tick_ms, *dead))

@@ -1,0 +1,120 @@
+"""A handle on one deployment: its server and all of its shards.
+
+The shard count is fixed at the first start and written to the layout; a later start with another count is refused,
+because sessions would be looked for where they are not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from redis import exceptions as rx
+
+from turnyard.clock import SystemClock
+from turnyard.errors import StoreUnavailable, Unsupported
+from turnyard.records.ids import shard_of
+from turnyard.state.connection import check_server, connect, describe
+from turnyard.state.keys import LAYOUT, Keys, shard_tags
+from turnyard.state.scripts import Book, Scripts
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+    from turnyard.ports import Clock
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One shard: its number, its keys and how its scripts run. `redis` is for plain reads."""
+
+    n: int
+    keys: Keys
+    scripts: Scripts
+    redis: Redis
+    blocking: Redis
+    clock: Clock
+
+    async def run(self, name: str, *args: Any, oom: bool = True) -> Any:
+        """Run a script on this shard; errors as `Scripts.run`."""
+        return await self.scripts.run(name, self.keys.ingress, *args, oom=oom)
+
+
+class Yard:
+    """All shards of a deployment. Open it inside the loop that uses it."""
+
+    def __init__(self, redis: Redis, blocking: Redis, tags: list[str], book: Book, clock: Clock) -> None:
+        self.redis = redis
+        self.blocking = blocking
+        self.clock = clock
+        self.scripts = Scripts(redis, book, clock)
+        self.shards = tuple(Shard(n, Keys(tag), self.scripts, redis, blocking, clock) for n, tag in enumerate(tags))
+
+    @classmethod
+    async def open(cls, url: str, *, shards: int | None = None, book: Book | None = None, clock: Clock | None = None) -> Yard:
+        """Connect to the deployment at `url`, making it if it is new.
+
+        `shards` is used at the first start alone (None: 1).
+
+        Raises:
+            StoreUnavailable: the server does not answer.
+            Unsupported: it is too old, evicts, or holds another layout than asked for.
+        """
+        redis = connect(url)
+        blocking = connect(url, blocking=True, max_connections=4096)
+        try:
+            facts = await check_server(redis)
+            tags = await _layout(redis, shards)
+        except BaseException:
+            await redis.aclose()
+            await blocking.aclose()
+            raise
+        return cls(redis, blocking, tags, book or Book(shebang=facts.kind != "fake"), clock or SystemClock())
+
+    def shard_for(self, session_key: str) -> Shard:
+        """Return the shard that owns a session."""
+        return self.shards[shard_of(session_key, len(self.shards))]
+
+    def shard(self, n: int) -> Shard | None:
+        """Return shard number `n`, or None when there is none."""
+        return self.shards[n] if 0 <= n < len(self.shards) else None
+
+    @property
+    def commands_sent(self) -> int:
+        """Commands that script calls of this process have sent so far."""
+        return self.scripts.sent
+
+    async def ping(self) -> None:
+        """Return when the server answers.
+
+        Raises:
+            StoreUnavailable: it does not.
+        """
+        try:
+            await self.redis.ping()
+        except (rx.RedisError, OSError, asyncio.TimeoutError) as error:
+            raise StoreUnavailable(f"{describe(self.redis)} does not answer: {error}") from error
+
+    async def aclose(self) -> None:
+        """Let go of all connections."""
+        await self.scripts.aclose()
+        await self.redis.aclose()
+        await self.blocking.aclose()
+
+
+async def _layout(redis: Redis, shards: int | None) -> list[str]:
+    try:
+        await redis.hsetnx(LAYOUT, "shards", str(shards or 1))
+        await redis.hsetnx(LAYOUT, "schema", str(SCHEMA))
+        raw_shards, raw_schema = await redis.hmget(LAYOUT, ["shards", "schema"])
+    except (rx.RedisError, OSError) as error:
+        raise StoreUnavailable(f"{describe(redis)}: the layout could not be read: {error}") from error
+    count, schema = int(raw_shards), int(raw_schema)
+    if schema != SCHEMA:
+        raise Unsupported(f"this deployment is written in schema {schema}, this version reads {SCHEMA}; use a version that reads both")
+    if shards is not None and shards != count:
+        raise Unsupported(f"this deployment has {count} shards since its first start, {shards} were asked for; ask for {count} or leave it out")
+    return shard_tags(count)
