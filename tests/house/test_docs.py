@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 TEST_NAME = re.compile(r"`(?:tests/[\w/]+\.py::)?(test_\w+)`")
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"(?:^|[;&|(] *|exec \S+ -- )turnyard ([^;&|)\n#]*)", re.MULTILINE)
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 
 
 def pages(root: Path) -> list[Path]:
-    return [root / name for name in PAGES] + sorted((root / "docs").rglob("*.md"))
+    return [root / name for name in PAGES] + sorted((root / "docs").rglob("*.md")) + sorted((root / "k8s").rglob("*.md"))
+
+
+def blocks(root: Path, language: str) -> Iterator[tuple[str, str]]:
+    for page in pages(root):
+        for found, text in FENCE.findall(page.read_text(encoding="utf-8")):
+            if found == language:
+                yield page.name, text
 
 
 def names_in_tests(root: Path) -> set[str]:
@@ -51,3 +64,29 @@ def test_every_link_between_pages_leads_somewhere(root: Path) -> None:
         if not (page.parent / target).exists()
     ]
     assert broken == []
+
+
+def test_every_python_example_on_a_page_is_python(root: Path) -> None:
+    for page, text in blocks(root, "python"):
+        code = "\n".join(f"    {line}" for line in text.splitlines())
+        compile(f"async def example():\n{code}\n    pass\n", page, "exec")
+
+
+def test_every_command_on_a_page_exists_with_its_flags(root: Path) -> None:
+    typer_main = pytest.importorskip("typer.main")
+    cli = pytest.importorskip("turnyard.cli")
+    wrong: list[str] = []
+    seen = 0
+    for page, text in blocks(root, "bash"):
+        for words in COMMAND.findall(text):
+            seen += 1
+            command = typer_main.get_command(cli.app)
+            rest = shlex.split(words.replace("$(", "("), comments=True)
+            while rest and rest[0] in getattr(command, "commands", {}):
+                command = command.commands[rest.pop(0)]
+            flags = {flag for parameter in command.params for flag in parameter.opts + parameter.secondary_opts}
+            unknown = [word for word in rest if word.startswith("-") and word.split("=")[0] not in flags | {"--help"}]
+            if unknown or getattr(command, "commands", None):
+                wrong.append(f"{page}: turnyard {words.strip()}: {', '.join(unknown) or 'no such command'}")
+    assert seen > 5
+    assert wrong == []
