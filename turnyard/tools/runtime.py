@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
-from turnyard.errors import InvalidInput, ToolError
+from turnyard.errors import InvalidInput, SessionClosed, ToolError
 from turnyard.text import bound, scrub_tree
 from turnyard.tools.context import ToolContext
 from turnyard.tools.park import Park
@@ -33,11 +33,15 @@ _log = logging.getLogger("turnyard.tools")
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """What the model is told. `park` is set when the result will come from outside; `content` is then its note."""
+    """What the model is told. `park` is set when the result will come from outside; `content` is then its note.
+
+    With `closes` the tool ends the turn: the model is not asked again once the whole batch is answered.
+    """
 
     content: str
     is_error: bool = False
     park: Park | None = None
+    closes: bool = False
 
 
 async def run_tool(tool: Tool[..., Any], arguments: object, ctx: ToolContext[Any]) -> ToolOutcome:
@@ -72,6 +76,8 @@ async def _guarded(tool: Tool[..., Any], given: dict[str, Any], ctx: ToolContext
     try:
         result = await _body(tool, given, ctx)
         return _parked(tool, result) if isinstance(result, Park) else ToolOutcome(bound(_text(result), OUTPUT_BYTES))
+    except SessionClosed as end:
+        return ToolOutcome(bound(end.result, OUTPUT_BYTES), closes=True)
     except ToolError as error:
         return ToolOutcome(bound(str(error), OUTPUT_BYTES), is_error=True)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a tool is a stranger's code: this is its outer edge
