@@ -28,7 +28,8 @@ def check_id(value: str, *, pointer: str) -> str:
     Any printable character is allowed: ids are hashed before they become part of a key.
 
     Raises:
-        InvalidInput: the id is empty, over 255 characters, or has a control character or broken text in it.
+        InvalidInput: the id is empty, over 255 characters, or has a control character or broken text in it; or it is
+            . or .., which no path can name.
     """
     if not value:
         raise InvalidInput("an id must have at least one character", pointer=pointer)
@@ -36,6 +37,8 @@ def check_id(value: str, *, pointer: str) -> str:
         raise InvalidInput(f"an id has at most {MAX_ID_CHARS} characters; this one has {len(value)}", pointer=pointer)
     if _UNFIT_IN_ID.search(value):
         raise InvalidInput("an id must not contain control characters or broken Unicode", pointer=pointer)
+    if value in (".", ".."):
+        raise InvalidInput(f"an id must not be {value!r}: no path could name it", pointer=pointer)
     return value
 
 

@@ -1,0 +1,65 @@
+"""Outcomes of parked calls, given from outside.
+
+The token is the only credential: a wrong one, a used-up one and none at all look alike. It is part of the path, so
+paths of these routes are never logged nor repeated in an answer.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from turnyard.errors import InvalidInput, NotFound
+from turnyard.records.ids import read_call_token
+from turnyard.text import scrub
+from turnyard.wire.submit import raise_refusal
+
+from .body import parse_json, validate
+from .desk import At, Desk
+from .replies import reply
+from .requests import OutcomeRequest, body_of
+
+router = APIRouter(prefix="/v1", tags=["calls"])
+
+
+@router.post("/calls/{token}", response_model=None)
+async def callback(token: str, request: Request, desk: At) -> Response:
+    """Take a vendor's answer as it is: its body, of any type, is the result of the call."""
+    raw = await desk.raw(request)
+    body = {"content": scrub(raw.decode("utf-8", "replace")), "is_error": False}
+    return await _settle(desk, token, outcome="result", body=body)
+
+
+@router.post("/outcomes/{token}", openapi_extra=body_of(OutcomeRequest), response_model=None)
+async def outcome(token: str, request: Request, desk: At) -> Response:
+    """Take the outcome of a call: `{"result": ...}` or `{"error": "..."}`."""
+    body = validate(OutcomeRequest, parse_json(await desk.raw(request)))
+    given = body.model_fields_set
+    if len(given) != 1:
+        raise InvalidInput("give exactly one of result and error")
+    if "error" in given:
+        if not body.error:
+            raise InvalidInput("an error says in a few words what went wrong", pointer="/error")
+        return await _settle(desk, token, outcome="error", body={"content": body.error, "is_error": True})
+    return await _settle(desk, token, outcome="result", body={"content": _text(body.result), "is_error": False})
+
+
+def _text(result: Any) -> str:
+    return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, separators=(",", ":"))
+
+
+async def _settle(desk: Desk, token: str, *, outcome: str, body: dict[str, Any]) -> Response:
+    where = read_call_token(token)
+    if where is None:
+        raise NotFound("no such call")
+    shard, store, call, secret_hash = where
+    accepted = await desk.edge.accept_outcome(
+        shard=shard, store=store, call=call, outcome=outcome, body=body, secret_hash=secret_hash, by="callback"
+    )
+    if accepted.code == "gone":
+        raise NotFound("no such call")
+    raise_refusal(accepted)
+    return reply({"object": "outcome", "call": call, "outcome": outcome, "repeated": accepted.code == "duplicate"})

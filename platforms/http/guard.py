@@ -1,0 +1,78 @@
+"""What surrounds every request: its id, its exact path, who may reach us by which name, and the last catch.
+
+A session id may hold any printable character, a slash too, so the path is split before it is decoded and each part
+keeps its slashes escaped until a route takes it.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from fastapi import Request
+
+from turnyard.errors import InvalidRequest
+
+from . import problems
+from .options import HttpOptions, is_loopback
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+log = logging.getLogger("turnyard.http")
+
+
+class Guard:
+    """ASGI middleware around the whole app."""
+
+    def __init__(self, app: ASGIApp, options: HttpOptions) -> None:
+        self._app = app
+        self._options = options
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request; whatever happens, the answer has an id and no traceback."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        ref = f"req_{secrets.token_hex(8)}"
+        scope.setdefault("state", {})["request_id"] = ref
+        scope["path"] = exact_path(scope)
+
+        async def with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", []), (b"request-id", ref.encode())]}
+            await send(message)
+
+        try:
+            refusal = None if self._options.allow_open else stranger(scope)
+            if refusal is not None:
+                await problems.answer(Request(scope), refusal)(scope, receive, with_id)
+                return
+            await self._app(scope, receive, with_id)
+        except Exception:
+            # The app has answered already, or the answer was under way and the connection is closed.
+            route: Any = scope.get("route")
+            log.exception("request failed", extra={"ref": ref, "route": getattr(route, "path", None), "method": scope["method"]})
+
+
+def exact_path(scope: Scope) -> str:
+    """Return the path with each part decoded, save for slashes and percent signs inside a part."""
+    raw: bytes = scope.get("raw_path") or b""
+    if b"%" not in raw:
+        return scope["path"]
+    parts = raw.partition(b"?")[0].decode("latin-1").split("/")
+    return "/".join(unquote(part).replace("%", "%25").replace("/", "%2F") for part in parts)
+
+
+def stranger(scope: Scope) -> InvalidRequest | None:
+    """Return why a request may not reach an open API: it names another host, or a page of another origin sent it."""
+    headers = {name: value.decode("latin-1") for name, value in scope["headers"] if name in (b"host", b"origin")}
+    host = headers.get(b"host", "")
+    if not is_loopback(urlsplit(f"//{host}").hostname or ""):
+        return InvalidRequest("without keys this server answers only to localhost: the Host header names something else")
+    origin = headers.get(b"origin")
+    if origin is not None and urlsplit(origin).netloc != host:
+        return InvalidRequest("a page of another origin may not use this server")
+    return None

@@ -1,0 +1,95 @@
+"""The bodies that the API takes, field for field. Unknown fields are refused, and no type is converted to another."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
+
+from turnyard.records.messages import CompleteWhen, Mode
+from turnyard.wire.submit import MAX_DELAY_S, MAX_PRIORITY
+
+_PART = {
+    "type": "object",
+    "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
+    "required": ["type", "text"],
+    "additionalProperties": False,
+}
+
+
+def _content(value: Any) -> Any:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and all(isinstance(part, dict) for part in cast("list[Any]", value)):
+        return value
+    raise ValueError('a string, or a list of parts such as {"type": "text", "text": "hi"}')
+
+
+Content = Annotated[Any, AfterValidator(_content), WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": _PART}]})]
+
+
+class Body(BaseModel):
+    """A body of a request."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class _Options(Body):
+    user: str | None = None
+    mode: Mode | None = None
+    priority: int = Field(0, ge=-MAX_PRIORITY, le=MAX_PRIORITY)
+    start_after: float = Field(0, ge=0, le=MAX_DELAY_S, description="seconds from now")
+    metadata: dict[str, str] = Field(default_factory=dict[str, str])
+
+
+class JobRequest(_Options):
+    """A job: a message for an agent, in a session of its own unless one is named."""
+
+    agent: str
+    input: Content
+    session: str | None = None
+    complete_when: CompleteWhen = "settled"
+
+
+class MessageRequest(_Options):
+    """A message for a session. Its agent is the session's; naming one lets the message open the session."""
+
+    kind: Literal["user"] = "user"
+    input: Content
+    agent: str | None = None
+    complete_when: CompleteWhen = "turn"
+
+
+class NoticeRequest(Body):
+    """A notice for a session: it replaces an unseen one of the same group and key, and wakes nobody.
+
+    With `clear` the one of that group and key goes and nothing takes its place.
+    """
+
+    kind: Literal["notice"]
+    group: str
+    key: str
+    input: str | None = None
+    tag: str | None = None
+    clear: bool = False
+    agent: str | None = None
+
+
+class CancelRequest(Body):
+    """Which turn to cancel; the open one when none is named."""
+
+    turn: str | None = None
+
+
+class OutcomeRequest(Body):
+    """The outcome of a call: its result, any JSON value, or an error as text. Exactly one."""
+
+    result: Any = None
+    error: str | None = None
+
+
+def body_of(*models: type[BaseModel], required: bool = True) -> dict[str, Any]:
+    """Return what OpenAPI should say about a route's JSON body."""
+    schemas = [model.model_json_schema() for model in models]
+    schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+    return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}

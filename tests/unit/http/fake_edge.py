@@ -1,0 +1,240 @@
+"""A store in memory that a door can be tested against: it accepts, remembers, and does what a test tells it to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+
+from turnyard.errors import StoreUnavailable
+from turnyard.records import ids, log
+from turnyard.records.jobs import Job
+from turnyard.records.log import LogRecord
+from turnyard.records.manifest import Manifest
+from turnyard.records.messages import Accepted, UserMessage
+
+NOW_MS = 1_790_000_000_000
+
+
+@dataclass
+class FakeEdge:
+    """`down` makes every call fail, `answers` says what the next accept answers instead of accepting."""
+
+    agents: dict[str, Manifest] = field(default_factory=lambda: {"hello": Manifest("hello", "abc123")})
+    jobs: dict[str, Job] = field(default_factory=dict)
+    messages: list[UserMessage] = field(default_factory=list)
+    hashes: dict[str, str] = field(default_factory=dict)
+    views: dict[str, SimpleNamespace] = field(default_factory=dict)
+    logs: dict[tuple[str, int], list[LogRecord]] = field(default_factory=dict)
+    items: dict[str, list[SimpleNamespace]] = field(default_factory=dict)
+    outcomes: list[dict[str, Any]] = field(default_factory=list)
+    notices: list[dict[str, Any]] = field(default_factory=list)
+    controls: list[dict[str, Any]] = field(default_factory=list)
+    followed: list[str] = field(default_factory=list)
+    answers: list[str] = field(default_factory=list)
+    down: bool = False
+    broken: Exception | None = None
+    reads_down: bool = False
+    channel: str = "ty:done:test"
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    forever: bool = True
+
+    def _check(self) -> None:
+        if self.broken is not None:
+            raise self.broken
+        if self.down:
+            raise StoreUnavailable
+
+    async def ping(self) -> None:
+        self._check()
+
+    def shard_of(self, session_key: str) -> int:
+        return 0
+
+    async def manifest(self, agent: str) -> Manifest | None:
+        self._check()
+        return self.agents.get(agent)
+
+    async def manifests(self) -> dict[str, Manifest]:
+        self._check()
+        return self.agents
+
+    def _answer(self, code: str = "accepted", **known: Any) -> Accepted:
+        self._check()
+        return Accepted(self.answers.pop(0) if self.answers else code, **known)  # pyright: ignore[reportArgumentType]
+
+    async def accept_message(self, m: UserMessage) -> Accepted:
+        self._check()
+        if self.answers:
+            return self._answer(job=m.job)
+        if m.job in self.jobs:
+            same = self.hashes[m.job] == m.body_hash
+            return Accepted("duplicate" if same else "mismatch", job=m.job, position=1)
+        self.messages.append(m)
+        self.hashes[m.job] = m.body_hash
+        self.jobs[m.job] = Job(
+            id=m.job,
+            state="queued",
+            tenant=m.tenant,
+            session=m.session,
+            session_key=ids.session_key(m.tenant, m.session),
+            agent=m.agent,
+            user=m.user,
+            mode=m.mode,
+            complete_when=m.complete_when,
+            input=m.body,
+            metadata=m.metadata,
+            priority=m.priority,
+            created_ms=NOW_MS,
+        )
+        self.session(m.session)
+        return Accepted("accepted", job=m.job, session=m.session, position=1)
+
+    async def accept_notice(self, **notice: Any) -> Accepted:
+        self.notices.append(notice)
+        return self._answer()
+
+    async def accept_control(self, **control: Any) -> Accepted:
+        self.controls.append(control)
+        return self._answer()
+
+    async def cancel_job(self, job: str, *, tenant: str) -> Accepted:
+        answer = self._answer("late" if self.jobs[job].done else "accepted")
+        if answer.code == "accepted":
+            self.jobs[job] = replace(self.jobs[job], cancel_requested=True)
+        return answer
+
+    async def accept_outcome(self, **outcome: Any) -> Accepted:
+        self.outcomes.append(outcome)
+        return self._answer()
+
+    async def read_job(self, job: str, *, tenant: str) -> Job | None:
+        self._check()
+        if self.reads_down:
+            raise StoreUnavailable
+        found = self.jobs.get(job)
+        return found if found is not None and found.tenant == tenant else None
+
+    async def wait_job(self, job: str, *, timeout_s: float) -> Job:
+        async with asyncio.timeout(timeout_s):
+            while not self.jobs[job].done:
+                await self.changed.wait()
+                self.changed.clear()
+        return self.jobs[job]
+
+    async def read_session(self, session: str, *, tenant: str) -> Any:
+        self._check()
+        view = self.views.get(session)
+        return view if view is not None and view.tenant == tenant else None
+
+    async def list_sessions(self, *, tenant: str, limit: int, before: int | None) -> list[Any]:
+        self._check()
+        views = sorted((v for v in self.views.values() if v.tenant == tenant), key=lambda v: -v.updated_ms)
+        return [v for v in views if before is None or v.updated_ms < before][:limit]
+
+    async def explain(self, session: str, *, tenant: str) -> Any:
+        self._check()
+        return SimpleNamespace(code="idle", fix="send a message", detail="")
+
+    async def read_log(self, session_key: str, ordinal: int, *, after: int, limit: int) -> list[LogRecord]:
+        self._check()
+        return [r for r in self.logs.get((session_key, ordinal), []) if r.seq > after][:limit]
+
+    async def feed(self, session_key: str, *, after: str | None, deltas: bool) -> AsyncGenerator[Any]:
+        ordinal, _, rest = (after or "0.0-0").partition(".")
+        start = (int(ordinal), *(int(n) for n in rest.split("-")))
+        sent = 0
+        while True:
+            items = self.items.get(session_key, [])
+            for item in items[sent:]:
+                o, _, sk = item.id.partition(".")
+                if (int(o), *(int(n) for n in sk.split("-"))) > start and (deltas or isinstance(item.record, LogRecord)):
+                    yield item
+            sent = len(items)
+            if not self.forever:
+                return
+            await self.changed.wait()
+            self.changed.clear()
+
+    async def keep_followed(self, session_key: str, seconds: float) -> None:
+        self._check()
+        self.followed.append(session_key)
+
+    async def workers(self) -> list[Any]:
+        self._check()
+        return [{"worker": "w1", "pid": 1}]
+
+    async def scale(self, pool: str) -> dict[str, Any]:
+        self._check()
+        return {"ready": 1, "running": 0, "oldest_ready_s": 0.5, "desired_turns": 1}
+
+    async def aclose(self) -> None:
+        pass
+
+    # What a test does to it.
+
+    def session(self, session: str, **facts: Any) -> SimpleNamespace:
+        """Have a session exist."""
+        known: dict[str, Any] = {
+            "id": session,
+            "tenant": "default",
+            "state": "idle",
+            "agent": "hello",
+            "user": "",
+            "platform": "http",
+            "turn": "",
+            "rev": 0,
+            "store": "",
+            "ordinal": 0,
+            "entries": 0,
+            "last_seq": 0,
+            "inbox": 0,
+            "paused": False,
+            "holder": None,
+            "parked": [],
+            "usage": {},
+            "created_ms": NOW_MS,
+            "updated_ms": NOW_MS + len(self.views),
+            "title": None,
+            "metadata": {},
+        }
+        view = self.views.setdefault(session, SimpleNamespace(**known))
+        vars(view).update(facts)
+        return view
+
+    def write(self, session: str, type_: str, **facts: Any) -> LogRecord:
+        """Append a record to a session's log and feed."""
+        view = self.session(session)
+        key = ids.session_key("default", session)
+        view.last_seq += 1
+        record = LogRecord(seq=view.last_seq, type=type_, at_ms=NOW_MS, **facts)
+        view.entries += record.is_entry
+        self.logs.setdefault((key, view.ordinal), []).append(record)
+        self.items.setdefault(key, []).append(SimpleNamespace(id=f"{view.ordinal}.{record.seq}-0", record=record))
+        self.changed.set()
+        return record
+
+    def live(self, session: str, k: int, kind: str, text: str, *, turn: str = "turn_1") -> None:
+        """Write a delta after the last record."""
+        view = self.session(session)
+        record = SimpleNamespace(seq=view.last_seq, k=k, turn=turn, step=1, kind=kind, index=0, text=text)
+        self.items.setdefault(ids.session_key("default", session), []).append(
+            SimpleNamespace(id=f"{view.ordinal}.{view.last_seq}-{k}", record=record)
+        )
+        self.changed.set()
+
+    def finish(self, job: str, *, state: str = "succeeded", text: str = "5", **facts: Any) -> None:
+        """End a job."""
+        output = {"text": text, "output": None} if state == "succeeded" else None
+        self.jobs[job] = replace(self.jobs[job], state=state, output=output, started_ms=NOW_MS, finished_ms=NOW_MS + 5, **facts)  # pyright: ignore[reportArgumentType]
+        self.changed.set()
+
+    def run_turn(self, session: str, job: str, *, turn: str = "turn_1", text: str = "5") -> None:
+        """Write the records of a turn that answers one job, and end the job."""
+        self.jobs[job] = replace(self.jobs[job], state="running", turn=turn)
+        self.write(session, log.USER, turn=turn, jobs=(job,), step=1, body={"text": "hi"})
+        self.write(session, log.ASSISTANT, turn=turn, step=1, body={"text": text, "model": "m", "usage": {"input_tokens": 3}})
+        self.finish(job, text=text, turn=turn)
+        self.write(session, log.TURN_END, turn=turn, jobs=(job,), outcome="finished")

@@ -1,0 +1,119 @@
+"""What a door asks of the store.
+
+The HTTP platform and the Redis client see the store only through this, so they answer alike and are tested without a
+server. Every method may raise StoreUnavailable; whatever it was asked to write is then safe to ask again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from turnyard.records.jobs import Job
+from turnyard.records.log import LogRecord
+from turnyard.records.manifest import Manifest
+from turnyard.records.messages import Accepted, UserMessage
+
+if TYPE_CHECKING:
+    from turnyard.state.log import FeedItem
+    from turnyard.state.sessions import Explanation, SessionView
+
+
+Control = Literal["cancel", "new", "pause", "resume"]
+
+
+class Edge(Protocol):
+    """The store as a door sees it. `channel` is where the ends of jobs are announced to this process."""
+
+    @property
+    def channel(self) -> str:
+        """Return the channel on which `wait_job` listens; it goes into a message's `notify`."""
+        ...
+
+    async def ping(self) -> None:
+        """Return when every shard answers."""
+        ...
+
+    def shard_of(self, session_key: str) -> int:
+        """Return the number of the shard that owns a session."""
+        ...
+
+    async def manifest(self, agent: str) -> Manifest | None:
+        """Return what workers published of an agent, None when none ever did."""
+        ...
+
+    async def manifests(self) -> Mapping[str, Manifest]:
+        """Return every published agent by name."""
+        ...
+
+    async def accept_message(self, message: UserMessage) -> Accepted:
+        """Take a message in, durably and once."""
+        ...
+
+    async def accept_notice(
+        self, *, tenant: str, session: str, agent: str, pool: str, group: str, key: str, body: dict[str, Any], event: str, clear: bool
+    ) -> Accepted:
+        """Take a notice in, or clear the one of the same group and key."""
+        ...
+
+    async def accept_control(self, *, tenant: str, session: str, control: Control, event: str, turn: str | None = None) -> Accepted:
+        """Take a control in: cancel, new, pause or resume."""
+        ...
+
+    async def cancel_job(self, job: str, *, tenant: str) -> Accepted:
+        """Ask for a job to be cancelled; `late` when it has ended, `gone` when there is none."""
+        ...
+
+    async def accept_outcome(
+        self, *, shard: int, store: str, call: str, outcome: str, body: dict[str, Any], secret_hash: str, by: str
+    ) -> Accepted:
+        """Settle a call from outside; the first answer stands."""
+        ...
+
+    async def read_job(self, job: str, *, tenant: str) -> Job | None:
+        """Return a job, None when there is none or it is another tenant's."""
+        ...
+
+    async def wait_job(self, job: str, *, timeout_s: float) -> Job:
+        """Return a job once it has ended.
+
+        Raises:
+            TimeoutError: it has not ended in time; it goes on.
+        """
+        ...
+
+    async def read_session(self, session: str, *, tenant: str) -> SessionView | None:
+        """Return a session, None when there is none or it is another tenant's."""
+        ...
+
+    async def list_sessions(self, *, tenant: str, limit: int, before: int | None) -> Sequence[SessionView]:
+        """Return sessions, last used first; `before` is the `updated_ms` of the last one of the page before."""
+        ...
+
+    async def explain(self, session: str, *, tenant: str) -> Explanation:
+        """Return why a session does not move."""
+        ...
+
+    async def read_log(self, session_key: str, ordinal: int, *, after: int, limit: int) -> Sequence[LogRecord]:
+        """Return up to `limit` records of one history after seq `after`."""
+        ...
+
+    def feed(self, session_key: str, *, after: str | None, deltas: bool) -> AsyncGenerator[FeedItem]:
+        """Return what happens in a session from a position on: what is there, then what comes."""
+        ...
+
+    async def keep_followed(self, session_key: str, seconds: float) -> None:
+        """Have deltas written for so long."""
+        ...
+
+    async def workers(self) -> Sequence[Any]:
+        """Return the workers that are alive."""
+        ...
+
+    async def scale(self, pool: str) -> Mapping[str, Any]:
+        """Return how much work a pool has."""
+        ...
+
+    async def aclose(self) -> None:
+        """Let go of connections."""
+        ...

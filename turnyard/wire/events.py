@@ -1,0 +1,203 @@
+"""How records of a log become the events of a stream.
+
+The log is the feed: an event is a rendering of one record, so a follower that comes back with the id of the last event
+it saw misses nothing. A record may give several events; only the last carries the id, so a stream that is cut between
+them repeats the earlier ones instead of losing the later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from turnyard.records import log
+from turnyard.records.log import LogRecord
+from turnyard.wire.views import rfc3339
+
+if TYPE_CHECKING:
+    from turnyard.state.log import Live
+
+# Call names are remembered so that a result can say whose it is; more open calls than this is no real session.
+_NAMES = 2000
+
+_OUTCOME_TEXT = {
+    "placeholder": "The call is still running; its result will follow.",
+    "denied": "The call was denied.",
+    "timeout": "The call did not answer in time.",
+    "cancelled": "The call was cancelled.",
+    "superseded": "A newer message took the place of this question.",
+    "unknown": "The outcome is unknown: the worker was lost while the call ran. Verify before repeating it.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FeedEvent:
+    """One event. `data` is the whole envelope: type, session, turn, job, seq, at and data. `id` is None between ids."""
+
+    event: str
+    data: dict[str, Any]
+    id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    type: str
+    data: dict[str, Any]
+    turn: str = ""
+    job: str | None = None
+
+
+@dataclass(slots=True)
+class Renderer:
+    """Turns the records of one session into events, in the order in which they come.
+
+    It remembers what a single record does not say: which turn is open and for whom, whether a message has started,
+    how calls are named. `prime` tells it what came before the follower's position.
+    """
+
+    session: str
+    turn: str = ""
+    jobs: list[str] = field(default_factory=list[str])
+    rounds: int | None = None
+    message_open: bool = False
+    last_message: dict[str, Any] | None = None
+    names: dict[str, str] = field(default_factory=dict[str, str])
+
+    def prime(self, records: Iterable[LogRecord]) -> None:
+        """Learn from records that the follower has already seen, oldest first."""
+        for record in records:
+            self.render(record)
+        self.rounds = None
+
+    def render(self, record: LogRecord) -> list[FeedEvent]:
+        """Return the events of one record, none with an id; the caller gives the last one its id."""
+        drafts = self._opening(record)
+        drafts.extend(self._body(record))
+        if record.type == log.TURN_END:
+            self._close_turn()
+        return [self.envelope(d.type, d.data, turn=d.turn, job=d.job, seq=record.seq, at_ms=record.at_ms) for d in drafts]
+
+    def render_live(self, live: Live) -> list[FeedEvent]:
+        """Return the events of one delta."""
+        if live.kind == "progress":
+            data = {"call": live.text.partition("\n")[0] or None, "fraction": None, "note": live.text.partition("\n")[2] or live.text}
+            return [self.envelope("tool/progress", data, turn=live.turn, seq=live.seq)]
+        events: list[FeedEvent] = []
+        if live.kind == "start" or not self.message_open:
+            # A second start means that another worker began the message anew.
+            self.message_open = True
+            events.append(self.envelope("message/start", {"index": live.index}, turn=live.turn, seq=live.seq))
+        if live.kind != "start":
+            data = {"kind": live.kind, "index": live.index, "delta": live.text}
+            events.append(self.envelope("message/update", data, turn=live.turn, seq=live.seq))
+        return events
+
+    def envelope(
+        self, event: str, data: dict[str, Any], *, turn: str | None = None, job: str | None = None, seq: int | None = None, at_ms: int = 0
+    ) -> FeedEvent:
+        """Return an event with what every event says about where it belongs."""
+        turn = turn or self.turn or None
+        if job is None and self.jobs and turn == self.turn:
+            job = self.jobs[0]
+        return FeedEvent(
+            event, {"type": event, "session": self.session, "turn": turn, "job": job, "seq": seq, "at": rfc3339(at_ms), "data": data}
+        )
+
+    def _opening(self, record: LogRecord) -> list[_Draft]:
+        if not record.is_entry or not record.turn or record.turn == self.turn:
+            return []
+        self.turn, self.jobs, self.rounds, self.message_open, self.last_message = record.turn, list(record.jobs), 0, False, None
+        return [_Draft("turn/start", {"jobs": list(record.jobs)}, record.turn, _first(record.jobs))]
+
+    def _close_turn(self) -> None:
+        self.turn, self.jobs, self.message_open = "", [], False
+
+    def _body(self, record: LogRecord) -> list[_Draft]:
+        match record.type:
+            case log.USER:
+                return [self._claimed(record)]
+            case log.ASSISTANT:
+                return self._message(record)
+            case log.CALL:
+                return [self._call(record)]
+            case log.RESULT:
+                return [self._result(record)]
+            case log.TURN_END:
+                return [self._turn_end(record)]
+            case _:
+                return _event_of(record)
+
+    def _claimed(self, record: LogRecord) -> _Draft:
+        self.jobs.extend(job for job in record.jobs if job not in self.jobs)
+        return _Draft("inbox/claimed", {"jobs": list(record.jobs), "step": record.step}, record.turn, _first(record.jobs))
+
+    def _message(self, record: LogRecord) -> list[_Draft]:
+        drafts = [] if self.message_open else [_Draft("message/start", {"index": 0}, record.turn)]
+        self.message_open = False
+        if self.rounds is not None:
+            self.rounds += 1
+        self.last_message = {"role": "assistant", **record.body}
+        drafts.append(_Draft("message/end", self.last_message, record.turn))
+        return drafts
+
+    def _call(self, record: LogRecord) -> _Draft:
+        name = record.body.get("name")
+        if record.call and isinstance(name, str):
+            if len(self.names) >= _NAMES:
+                self.names.pop(next(iter(self.names)))
+            self.names[record.call] = name
+        return _Draft("tool/call", {"call": record.call, "name": name, "args": record.body.get("args")}, record.turn)
+
+    def _result(self, record: LogRecord) -> _Draft:
+        content = record.body.get("content")
+        if content is None:
+            content = _OUTCOME_TEXT.get(record.outcome or "", "")
+        failed = record.outcome not in ("result", "placeholder", None)
+        data = {
+            "call": record.call,
+            "name": self.names.get(record.call or ""),
+            "content": content,
+            "is_error": bool(record.body.get("is_error", failed)),
+            "ref": record.body.get("ref"),
+            "outcome": record.outcome,
+        }
+        return _Draft("tool/result", data, record.turn)
+
+    def _turn_end(self, record: LogRecord) -> _Draft:
+        failure = record.body if record.outcome == "failed" else None
+        data = {
+            "stop_reason": record.body.get("stop_reason") or (failure or {}).get("code") or record.outcome,
+            "steps": self.rounds if record.turn == self.turn else None,
+            "usage": record.body.get("usage"),
+            "message": self.last_message if record.turn == self.turn else None,
+            "output": record.body.get("output"),
+            "error": failure,
+        }
+        return _Draft("turn/end", data, record.turn, _first(record.jobs))
+
+
+def _first(jobs: tuple[str, ...]) -> str | None:
+    return jobs[0] if jobs else None
+
+
+def _event_of(record: LogRecord) -> list[_Draft]:
+    job = _first(record.jobs)
+    match record.type:
+        case log.ACCEPTED:
+            body = record.body
+            data = {"job": job, "user": body.get("user"), "mode": body.get("mode"), "position": body.get("position")}
+        case log.PARKED:
+            data = {
+                "call": record.call,
+                "kind": record.kind,
+                "wait": record.outcome == "awaited",
+                "expires_at": rfc3339(int(record.extra.get("dl", 0))),
+            }
+        case log.RESOLVED:
+            data = {"call": record.call, "outcome": record.outcome, "by": record.extra.get("by") or None}
+        case log.COMPACTION | log.NOTICE | log.CLEARED | log.STRIKE:
+            data = dict(record.body)
+        case _:
+            return []
+    return [_Draft(record.type, data, record.turn, job)]

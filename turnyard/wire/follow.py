@@ -1,0 +1,261 @@
+"""The stream of a session and of a job.
+
+First comes `hello`, with where the session stands; then, when records that the follower asked for are gone or were
+lost, `gap`; then the records after the position, as events, for as long as the consumer listens. A job's stream is
+its session's, cut to the turns that work for the job, and it ends with the job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
+from typing import TYPE_CHECKING
+
+from turnyard.errors import NotFound
+from turnyard.ports import Clock
+from turnyard.records import ids, log
+from turnyard.records.jobs import Job
+from turnyard.records.log import LogRecord
+from turnyard.wire.edge import Edge
+from turnyard.wire.events import FeedEvent, Renderer
+from turnyard.wire.feed_ids import FeedPosition, read_position
+from turnyard.wire.views import job_shape
+
+if TYPE_CHECKING:
+    from turnyard.state.log import FeedItem
+    from turnyard.state.sessions import SessionView
+
+# What precedes the follower's position is read this far back, to know whose turn is open and how its calls are named.
+_LOOK_BACK = 64
+# A job that is done has all its records written; a feed that is silent for so long after that has given them all.
+_SILENCE_S = 0.5
+_FOLLOW_S, _REFRESH_S = 30.0, 10.0
+_SCAN_PAGE, _SCAN_PAGES = 500, 20
+_NEVER_S = 400 * 86_400.0
+
+
+class _Stream:
+    """One follower's way through one session's feed."""
+
+    def __init__(self, edge: Edge, view: SessionView, *, tenant: str, after: FeedPosition | None, deltas: bool) -> None:
+        self.edge = edge
+        self.view = view
+        self.tenant = tenant
+        self.deltas = deltas
+        self.key = ids.session_key(tenant, view.id)
+        self.head = FeedPosition(view.ordinal, view.last_seq)
+        self.asked = after
+        self.at = self._start(after)
+        self.renderer = Renderer(view.id)
+        self.told: dict[str, str] = {}
+
+    def _start(self, after: FeedPosition | None) -> FeedPosition:
+        if after is None:
+            return FeedPosition(self.view.ordinal, 0)
+        # After a failover that lost records the follower may be ahead of the log; then it goes on from the log's end.
+        return min(after, self.head._replace(k=after.k))
+
+    async def opening(self) -> list[FeedEvent]:
+        """Return hello and, where it is due, gap; and learn what came before."""
+        first = await self.edge.read_log(self.key, self.at.ordinal, after=0, limit=1)
+        oldest = FeedPosition(self.at.ordinal, first[0].seq) if first else self.head
+        events = [self.renderer.envelope("hello", {"position": str(self.head), "state": self.view.state, "oldest": str(oldest)})]
+        if self.asked is not None and self.at < self.asked:
+            events.append(self._gap(self.asked, self.at))
+        elif self.asked is not None and oldest.seq > self.at.seq + 1:
+            events.append(self._gap(self.at, oldest))
+            self.at = oldest._replace(seq=oldest.seq - 1)
+        if self.at.seq:
+            back = max(0, self.at.seq - _LOOK_BACK)
+            self.renderer.prime(await self.edge.read_log(self.key, self.at.ordinal, after=back, limit=self.at.seq - back))
+        return events
+
+    def items(self) -> AsyncGenerator[FeedItem]:
+        """Return the feed from where the follower is."""
+        return self.edge.feed(self.key, after=str(self.at), deltas=self.deltas)
+
+    async def take(self, item: FeedItem) -> list[FeedEvent]:
+        """Return the events of one item; the last one carries its id."""
+        at = read_position(str(item.id))
+        record = item.record
+        if isinstance(record, LogRecord):
+            expected = self.at.seq + 1 if at.ordinal == self.at.ordinal else 1
+            events = [self._gap(self.at, at)] if at.seq > expected else []
+            events += self.renderer.render(record)
+            events += await self._jobs(record)
+        else:
+            events = self.renderer.render_live(record)
+        self.at = at
+        if events:
+            last = events[-1]
+            events[-1] = FeedEvent(last.event, last.data, str(at))
+        return events
+
+    async def job_event(self, job_id: str, *, only: frozenset[str] | None = None) -> list[FeedEvent]:
+        """Return a job's event when its state differs from the one told last."""
+        job = await self.edge.read_job(job_id, tenant=self.tenant)
+        if job is None or self.told.get(job_id) == job.state or (only is not None and job.state not in only):
+            return []
+        self.told[job_id] = job.state
+        session = await self.edge.read_session(job.session, tenant=self.tenant) if job.state == "waiting" else None
+        data = job_shape(job, session=session).model_dump(mode="json")
+        return [self.renderer.envelope("job", data, turn=job.turn, job=job.id)]
+
+    async def _jobs(self, record: LogRecord) -> list[FeedEvent]:
+        if record.type in (log.TURN_END, log.JOB):
+            only = None
+        elif record.type == log.USER and FeedPosition(self.view.ordinal, record.seq) > self.head:
+            # A row says only its present state, so of the past only the ends are told.
+            only = frozenset({"running", "waiting"})
+        else:
+            return []
+        return [event for job in record.jobs for event in await self.job_event(job, only=only)]
+
+    def _gap(self, start: FeedPosition, end: FeedPosition) -> FeedEvent:
+        return self.renderer.envelope("gap", {"from": str(start), "to": str(end)})
+
+
+@contextlib.asynccontextmanager
+async def _followed(stream: _Stream, clock: Clock) -> AsyncGenerator[None]:
+    """Have deltas written for as long as the block runs."""
+
+    async def refresh() -> None:
+        while True:
+            await clock.sleep(_REFRESH_S)
+            with contextlib.suppress(Exception):
+                # Deltas may be lost; the next round asks again.
+                await stream.edge.keep_followed(stream.key, _FOLLOW_S)
+
+    if not stream.deltas:
+        yield
+        return
+    await stream.edge.keep_followed(stream.key, _FOLLOW_S)
+    task = asyncio.create_task(refresh())
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+async def _open(edge: Edge, session: str, *, tenant: str, after: FeedPosition | None, deltas: bool) -> _Stream:
+    view = await edge.read_session(session, tenant=tenant)
+    if view is None:
+        raise NotFound(f"no session {session!r}: check the id, or send it a message first")
+    return _Stream(edge, view, tenant=tenant, after=after, deltas=deltas)
+
+
+async def session_events(
+    edge: Edge, session: str, *, tenant: str, clock: Clock, after: FeedPosition | None = None, deltas: bool = True
+) -> AsyncGenerator[FeedEvent]:
+    """Yield a session's events from a position on, without end.
+
+    Raises:
+        NotFound: there is no such session.
+    """
+    stream = await _open(edge, session, tenant=tenant, after=after, deltas=deltas)
+    async with _followed(stream, clock), contextlib.aclosing(stream.items()) as items:
+        for event in await stream.opening():
+            yield event
+        async for item in items:
+            for event in await stream.take(item):
+                yield event
+
+
+async def job_events(
+    edge: Edge, job_id: str, *, tenant: str, clock: Clock, after: FeedPosition | None = None, deltas: bool = True
+) -> AsyncGenerator[FeedEvent]:
+    """Yield the events of a job; the last one is `job` with its last state.
+
+    Raises:
+        NotFound: there is no such job.
+    """
+    job = await edge.read_job(job_id, tenant=tenant)
+    if job is None:
+        raise NotFound(f"no job {job_id!r}: check the id; ended jobs are kept for seven days")
+    stream = await _open(edge, job.session, tenant=tenant, after=after, deltas=deltas and not job.done)
+    mine = _Mine(job)
+    done = asyncio.create_task(edge.wait_job(job_id, timeout_s=_NEVER_S))
+    try:
+        async with _followed(stream, clock), contextlib.aclosing(_until(stream.items(), done)) as items:
+            for event in (*await stream.opening(), *(await stream.job_event(job_id) if not job.done else [])):
+                yield event
+            async for item in items:
+                for event in await _cut(stream, item, mine):
+                    yield event
+                    if is_last(event, job_id):
+                        return
+        for event in await stream.job_event(job_id):
+            yield FeedEvent(event.event, event.data, str(max(stream.at, stream.head)))
+    finally:
+        done.cancel()
+
+
+class _Mine:
+    """Which turns work for a job."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job.id
+        self.turns = {job.turn} if job.turn else set[str]()
+
+    def covers(self, record: LogRecord) -> bool:
+        """Tell whether a record belongs to the job; its turns are learnt on the way."""
+        if self.job in record.jobs:
+            if record.turn:
+                self.turns.add(record.turn)
+            return True
+        return record.turn in self.turns
+
+
+async def _cut(stream: _Stream, item: FeedItem, mine: _Mine) -> Sequence[FeedEvent]:
+    record = item.record
+    covered = mine.covers(record) if isinstance(record, LogRecord) else record.turn in mine.turns
+    events = await stream.take(item)
+    if not covered:
+        return ()
+    return [event for event in events if event.event != "job" or event.data["job"] == mine.job]
+
+
+async def _until(items: AsyncGenerator[FeedItem], done: asyncio.Task[Job]) -> AsyncGenerator[FeedItem]:
+    """Yield items until the job is done and the feed has fallen silent."""
+    async with contextlib.aclosing(items) as source:
+        step = asyncio.ensure_future(anext(source))
+        try:
+            while True:
+                if done.done():
+                    await asyncio.wait({step}, timeout=_SILENCE_S)
+                    if not step.done():
+                        return
+                else:
+                    await asyncio.wait({step, done}, return_when=asyncio.FIRST_COMPLETED)
+                if step.done():
+                    try:
+                        item = step.result()
+                    except StopAsyncIteration:
+                        return
+                    step = asyncio.ensure_future(anext(source))
+                    yield item
+        finally:
+            step.cancel()
+            with contextlib.suppress(asyncio.CancelledError, StopAsyncIteration, Exception):
+                await step
+
+
+def is_last(event: FeedEvent, job_id: str) -> bool:
+    """Tell whether an event is the one with which a job's stream ends."""
+    return event.event == "job" and event.data["job"] == job_id and event.data["data"]["finished_at"] is not None
+
+
+async def job_feed_is_over(edge: Edge, job: Job, after: FeedPosition) -> bool:
+    """Tell whether a follower of a job has seen all there will be: the job is done and nothing of it comes after."""
+    if not job.done:
+        return False
+    mine, seq = _Mine(job), after.seq
+    for _ in range(_SCAN_PAGES):
+        page = await edge.read_log(job.session_key, after.ordinal, after=seq, limit=_SCAN_PAGE)
+        if any(mine.covers(record) for record in page):
+            return False
+        if len(page) < _SCAN_PAGE:
+            break
+        seq = page[-1].seq
+    return True

@@ -1,0 +1,176 @@
+"""The JSON objects of the API, field for field.
+
+A field that has no value is null, never missing. Times are RFC 3339 in UTC.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Shape(BaseModel):
+    """An object that the API sends."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_serialization_defaults_required=True)
+
+
+class JobLinks(Shape):
+    """Where to go on from a job."""
+
+    self: str
+    events: str
+    cancel: str
+    session: str
+
+
+class WaitingFor(Shape):
+    """A parked call that holds a job."""
+
+    call: str
+    tool: str | None = None
+    kind: str | None = None
+    wait: bool | None = None
+    since: str | None = None
+    expires_at: str | None = None
+    approval: str | None = None
+
+
+class Usage(Shape):
+    """What a job has used so far."""
+
+    model_calls: int = 0
+    tool_calls: int = 0
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    cost: dict[str, str] | None = None
+    paid_retries: int = 0
+
+
+class JobErrorShape(Shape):
+    """Why a job failed."""
+
+    code: str
+    message: str
+    retryable: bool = False
+    ref: str | None = None
+
+
+class QueueShape(Shape):
+    """Where an unfinished job stands; `position` counts unread messages of its session, its own included."""
+
+    position: int | None = None
+    reason: str | None = None
+
+
+class JobShape(Shape):
+    """A job: one accepted message and its answer."""
+
+    id: str
+    object: Literal["job"] = "job"
+    state: Literal["queued", "running", "waiting", "succeeded", "failed", "cancelled"]
+    agent: str
+    agent_version: str | None = None
+    session: str
+    turn: str | None = None
+    user: str | None = None
+    input: list[dict[str, Any]]
+    output: Any = None
+    text: str | None = None
+    error: JobErrorShape | None = None
+    stop_reason: str | None = None
+    mode: str
+    complete_when: str
+    merged_into: str | None = None
+    waiting_for: list[WaitingFor] = Field(default_factory=list[WaitingFor])
+    usage: Usage = Usage()
+    attempts: int | None = None
+    cancel_requested: bool = False
+    queue: QueueShape = QueueShape()
+    priority: int = 0
+    metadata: dict[str, str] = Field(default_factory=dict[str, str])
+    trace_id: str | None = None
+    created_at: str | None = None
+    started_at: str | None = None
+    finished_at: str | None = None
+    expires_at: str | None = None
+    links: JobLinks
+
+
+class ParkedShape(Shape):
+    """A parked call of a session."""
+
+    call: str
+    tool: str | None = None
+    kind: str | None = None
+    expires_at: str | None = None
+
+
+class SessionLinks(Shape):
+    """Where to go on from a session."""
+
+    explain: str
+
+
+class SessionShape(Shape):
+    """A conversation as its head says."""
+
+    id: str
+    object: Literal["session"] = "session"
+    state: Literal["idle", "ready", "running", "parked"]
+    agent: str | None = None
+    store: str
+    user: str | None = None
+    platform: str | None = None
+    title: str | None = None
+    entries: int
+    last_seq: int
+    inbox: int
+    turn: str | None = None
+    step: int | None = None
+    holder: str | None = None
+    parked: list[ParkedShape] = Field(default_factory=list[ParkedShape])
+    usage: dict[str, int] = Field(default_factory=dict[str, int])
+    context: dict[str, int] | None = None
+    metadata: dict[str, str] = Field(default_factory=dict[str, str])
+    paused: bool = False
+    created_at: str | None = None
+    updated_at: str | None = None
+    links: SessionLinks
+
+
+class EntryShape(Shape):
+    """One entry of a session's log: what a model may see."""
+
+    seq: int
+    object: Literal["entry"] = "entry"
+    type: str
+    turn: str | None = None
+    step: int | None = None
+    jobs: list[str] = Field(default_factory=list[str])
+    call: str | None = None
+    outcome: str | None = None
+    aside: bool = False
+    late: bool = False
+    at: str | None = None
+    body: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class ExplainShape(Shape):
+    """Why a session does not move, and what to do about it."""
+
+    session: str
+    object: Literal["explanation"] = "explanation"
+    code: str
+    fix: str | None = None
+    detail: dict[str, Any] | str | None = None
+
+
+class Page(Shape):
+    """A list. `next` is the cursor of the next page, null on the last one."""
+
+    object: Literal["list"] = "list"
+    data: list[Any]
+    next: str | None = None
