@@ -104,6 +104,11 @@ class OpenAIChat:
             transport=transport,
         )
 
+    @property
+    def base_url(self) -> str:
+        """Return where the server is."""
+        return self._settings.base_url
+
     async def stream(self, request: ModelRequest) -> AsyncIterator[Delta | Done]:
         """Answer one request as a stream that ends with `Done`.
 

@@ -90,6 +90,7 @@ async def run(kind: str) -> ToolOutcome:
     return await run_tool(give, {"kind": kind}, CTX)
 
 
+@pytest.mark.spec("L48")
 @pytest.mark.parametrize(
     ("kind", "content"),
     [
@@ -126,7 +127,6 @@ async def test_a_result_that_is_no_json_is_a_failure_of_the_tool(kind: str) -> N
     assert "tool failed (ref " in outcome.content
 
 
-@pytest.mark.spec("turn-10")
 async def test_the_text_of_a_tool_error_reaches_the_model() -> None:
     assert await run_tool(fail, {"kind": "tool error"}, CTX) == ToolOutcome("order is locked", is_error=True)
     assert await run_tool(fail_in_thread, {"kind": "tool error"}, CTX) == ToolOutcome("no", is_error=True)
@@ -185,7 +185,6 @@ def blocking(ctx: ToolContext[threading.Event]) -> str:
     return "late"
 
 
-@pytest.mark.spec("runner-31")
 async def test_a_tool_over_its_time_is_told_to_stop_and_not_waited_for() -> None:
     told: list[str] = []
     outcome = await run_tool(stubborn, {}, ToolContext.fake(deps=told))
