@@ -38,7 +38,7 @@ def bound(text: str, limit_bytes: int) -> str:
     # A character is at least one byte, so what lies beyond the limit is never encoded; it may be a gigabyte.
     head = scrub(text[: limit_bytes + 1])
     raw = head.encode()
-    if len(raw) <= limit_bytes and len(text) <= limit_bytes:
+    if len(raw) <= limit_bytes:
         return head
     shown = raw[: max(0, limit_bytes - _NOTE_BYTES)].decode("utf-8", "ignore")
     return f"{shown}\n[cut after {len(shown):,} of {len(text):,} characters]"

@@ -151,6 +151,18 @@ async def test_whole_calls_that_share_an_index_or_have_none_stay_apart(index: in
     assert done.finish == "tool_calls"
 
 
+async def test_parts_that_name_their_call_find_it_whatever_their_index_says() -> None:
+    pieces = [("c0", '{"a"'), ("c1", '{"b"'), ("c0", ":0}"), ("c1", ":1}")]
+    server = Server(*(calls(part(0, call=c, name="add", arguments=a)) for c, a in pieces), STOP, END)
+    assert [(c.id, c.arguments) for c in (await server.ask())[1].calls] == [("c0", '{"a":0}'), ("c1", '{"b":1}')]
+
+
+async def test_only_the_first_choice_is_the_answer() -> None:
+    other = b'data: {"choices": [{"index": 1, "delta": {"content": "other"}, "finish_reason": "length"}]}\n\n'
+    done = (await Server(chunk({"content": "first"}), STOP, other, END).ask())[1]
+    assert (done.text, done.finish) == ("first", "stop")
+
+
 async def test_thoughts_are_streamed_and_are_no_part_of_the_text() -> None:
     server = Server(chunk({"reasoning_content": "hm"}), chunk({"content": "yes"}), STOP, END)
     deltas, done = await server.ask()
