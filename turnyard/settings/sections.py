@@ -192,11 +192,15 @@ class TelegramSection(Section):
 
 
 class HttpSection(Section):
-    """Where the API listens, and how the outside world reaches it (`public_url` starts callback URLs)."""
+    """Where the API listens, and how the outside world reaches it (`public_url` starts callback URLs).
+
+    `allow_open` permits an address that others can reach although the API asks nobody who they are.
+    """
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65_535)] = 8420
     public_url: str | None = None
+    allow_open: bool = False
 
 
 class PlatformsSection(Section):
