@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
+
+from turnyard.settings import Settings
 
 TEST_NAME = re.compile(r"`(?:tests/[\w/]+\.py::)?(test_\w+)`")
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
@@ -90,3 +93,27 @@ def test_every_command_on_a_page_exists_with_its_flags(root: Path) -> None:
                 wrong.append(f"{page}: turnyard {words.strip()}: {', '.join(unknown) or 'no such command'}")
     assert seen > 5
     assert wrong == []
+
+
+def inside(annotation: object) -> tuple[type[BaseModel], str] | None:
+    """The section that a key holds, and how a path goes on into it."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation, "."
+    found = [below for part in getattr(annotation, "__args__", ()) if (below := inside(part))]
+    if not found:
+        return None
+    section, way = found[0]
+    return section, {dict: ".<name>", list: "[]"}.get(getattr(annotation, "__origin__", None), "") + way
+
+
+def keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        if below := inside(field.annotation):
+            yield from keys(below[0], f"{prefix}{name}{below[1]}")
+        else:
+            yield f"{prefix}{name}"
+
+
+def test_the_configuration_page_lists_every_key_and_no_other(root: Path) -> None:
+    page = (root / "docs" / "configuration.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)) == sorted(keys(Settings))

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from turnyard.settings import load_settings
+
 Manifest = dict[str, Any]
 ROLES = {"dispatcher": "dispatcher", "worker-default": "worker", "lifted-default": "lifted", "platform-http": "platform"}
 HEALTH_PORT = 8421
@@ -168,3 +170,20 @@ def test_the_image_runs_as_the_user_the_manifests_name_and_gets_its_own_signals(
     assert 'ENTRYPOINT ["turnyard"]' in lines
     (user,) = [line.split()[1] for line in lines if line.startswith("USER ")]
     assert {m["spec"]["template"]["spec"]["securityContext"]["runAsUser"] for m in roles(base).values()} == {int(user)}
+
+
+def test_the_configuration_in_the_cluster_is_one_that_turnyard_takes(root: Path, base: list[Manifest]) -> None:
+    env = {e["name"]: e["value"] for m in roles(base).values() for c in containers(m) for e in c["env"]}
+    settings = load_settings(root / "k8s" / "base" / "turnyard.yaml", environ=env)
+    (service,) = [m for m in base if m["kind"] == "Service" and "redis" in {port["name"] for port in m["spec"]["ports"]}]
+    assert settings.redis.url == f"redis://{service['metadata']['name']}:{service['spec']['ports'][0]['port']}/0"
+
+
+def test_an_api_that_asks_for_no_key_is_closed_by_the_network(root: Path, base: list[Manifest]) -> None:
+    settings = load_settings(root / "k8s" / "base" / "turnyard.yaml", environ={"REDIS_URL": "redis://x"})
+    assert settings.platforms.http.allow_open
+    pods = roles(base)["platform-http"]["spec"]["template"]["metadata"]["labels"]
+    closed = [m for m in base if m["kind"] == "NetworkPolicy" and within(m["spec"]["podSelector"]["matchLabels"], pods)]
+    assert [peer for m in closed for rule in m["spec"]["ingress"] for peer in rule["from"]] == [
+        {"podSelector": {"matchLabels": {"turnyard.client": "true"}}}
+    ]
