@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 import orjson
 
@@ -33,6 +33,23 @@ class _Choice:
     step: int
 
 
+class _Answer(AsyncIterator[Delta | Done]):
+    """The pieces of one answer. No async generator: the loop would have to close each one that is left at its end."""
+
+    def __init__(self, pieces: Iterator[tuple[float, Delta | Done | ModelError]], clock: Clock) -> None:
+        self._pieces = pieces
+        self._clock = clock
+
+    async def __anext__(self) -> Delta | Done:
+        for delay_s, piece in self._pieces:
+            if delay_s:
+                await self._clock.sleep(delay_s)
+            if isinstance(piece, ModelError):
+                raise piece
+            return piece
+        raise StopAsyncIteration
+
+
 class Scripted:
     """The model that a script file describes."""
 
@@ -43,32 +60,27 @@ class Scripted:
         self._plain = [r for r in self._script.replies if r.when is None]
         self._guarded = [r for r in self._script.replies if r.when is not None]
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[Delta | Done]:
+    def stream(self, request: ModelRequest) -> AsyncIterator[Delta | Done]:
         """Answer with the reply that the request's messages lead to."""
+        return _Answer(self._answer(request), self._clock)
+
+    def _answer(self, request: ModelRequest) -> Iterator[tuple[float, Delta | Done | ModelError]]:
+        """Yield each piece of the answer with the seconds to wait before it."""
         choice = self._choose(request.messages)
         reply = choice.reply
         text = _fill(reply.text, choice.names)
-        if reply.error is not None and reply.error != "cut":
-            await self._pause(reply)
-            _fail(reply.error, self._path.name)
-        pieces = _cut(text, reply.chunks)
+        pieces = _cut(text, reply.chunks) if reply.error in (None, "cut") else []
         for piece in pieces[: (len(pieces) + 1) // 2] if reply.error else pieces:
-            await self._pause(reply)
-            yield Delta("text", 0, piece)
+            yield reply.delay_s, Delta("text", 0, piece)
+        rest_s = 0.0 if pieces else reply.delay_s
         if reply.error is not None:
-            _fail(reply.error, self._path.name)
-        if not pieces:
-            await self._pause(reply)
+            yield rest_s, _error(reply.error, self._path.name)
         calls = _calls(choice, request)
         usage = {"input_tokens": _weight(request.messages), "output_tokens": (len(text) + _CHARS_PER_TOKEN - 1) // _CHARS_PER_TOKEN}
-        yield Done(text, calls, usage, "tool_calls" if calls else "stop", request.model)
+        yield rest_s, Done(text, calls, usage, "tool_calls" if calls else "stop", request.model)
 
     async def aclose(self) -> None:
         """Do nothing: there is no connection."""
-
-    async def _pause(self, reply: Reply) -> None:
-        if reply.delay_s:
-            await self._clock.sleep(reply.delay_s)
 
     def _choose(self, messages: Sequence[Mapping[str, Any]]) -> _Choice:
         total, since, result, asked = _position(messages)
@@ -154,7 +166,7 @@ def _weight(messages: Sequence[Mapping[str, Any]]) -> int:
     return sum(len(m.get("content") or "") for m in messages) // _CHARS_PER_TOKEN + 1
 
 
-def _fail(fault: str, name: str) -> NoReturn:
+def _error(fault: str, name: str) -> ModelError:
     told = {
         "429": f"scripted model {name}: the server asks to wait (429)",
         "500": f"scripted model {name}: the server failed (500)",
@@ -162,4 +174,4 @@ def _fail(fault: str, name: str) -> NoReturn:
         "cut": f"scripted model {name}: the stream ended before the answer was complete",
     }
     wait = fault == "429"
-    raise ModelError(told[fault], retryable=True, retry_after_s=1.0 if wait else None, code="rate_limited" if wait else None)
+    return ModelError(told[fault], retryable=True, retry_after_s=1.0 if wait else None, code="rate_limited" if wait else None)
