@@ -264,6 +264,20 @@ async def write_live(shard: Shard, view: TurnView, items: Sequence[Live]) -> Non
             await pipe.execute()
 
 
+async def followed(shard: Shard, sessions: Sequence[str]) -> dict[str, int]:
+    """Return until when each of these sessions (key parts) is followed, in milliseconds of the server; 0 for never.
+
+    Raises:
+        StoreUnavailable: the server did not answer.
+    """
+    with reading("who follows"):
+        async with shard.redis.pipeline(transaction=False) as pipe:
+            for session in sessions:
+                pipe.hget(shard.keys.head(session), "fu")
+            found = await pipe.execute()
+    return {session: int(until or 0) for session, until in zip(sessions, found, strict=True)}
+
+
 def flat_pairs(fields: dict[str, Any]) -> list[Any]:
     """Return a dict as field, value, …"""
     return [part for pair in fields.items() for part in pair]
