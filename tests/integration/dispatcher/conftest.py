@@ -1,0 +1,6 @@
+"""The server and process fixtures, for the tests of this directory."""
+
+from tests.processes import roles
+from tests.servers import clean, redis_client, redis_url
+
+__all__ = ["clean", "redis_client", "redis_url", "roles"]
