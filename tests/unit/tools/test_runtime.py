@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from turnyard.errors import ConfigError, ToolError
+from turnyard.errors import ConfigError, SessionClosed, ToolError
 from turnyard.testing import wait_until
 from turnyard.tools import Park, ToolContext, ToolOutcome, run_tool, tool
 from turnyard.tools.runtime import OUTPUT_BYTES
@@ -143,6 +143,15 @@ async def test_any_other_failure_reaches_the_model_as_a_reference_only(tool_: An
     assert ref in record.getMessage()
     assert record.exc_info
     assert record.__dict__["call"] == CTX.call_id
+
+
+async def test_a_tool_may_end_the_turn_with_a_last_word() -> None:
+    @tool
+    async def finish(word: str) -> str:
+        """End the turn."""
+        raise SessionClosed(word)
+
+    assert await run_tool(finish, {"word": "bye"}, CTX) == ToolOutcome("bye", closes=True)
 
 
 async def test_a_body_that_cancels_itself_does_not_cancel_the_turn() -> None:
