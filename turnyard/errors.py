@@ -122,6 +122,13 @@ class StoreUnavailable(TurnyardError):
     status = 503
 
 
+class Overloaded(TurnyardError):
+    """This process serves as much as it may, or this reader does not keep up: try again in a moment, from the last id."""
+
+    code = "overloaded"
+    status = 503
+
+
 class Unsupported(ConfigError):
     """The server cannot be used safely: the message names the version or setting to change."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
@@ -108,12 +108,13 @@ class _Cleaner:
         if isinstance(value, str):
             return scrub(value)
         if isinstance(value, dict):
-            self._keys += len(value)
+            pairs = cast("dict[str, Any]", value)
+            self._keys += len(pairs)
             if self._keys > MAX_KEYS:
                 raise InvalidRequest(f"the body has over {MAX_KEYS} keys")
-            return {scrub(key): self.clean(item, depth + 1) for key, item in value.items()}
+            return {scrub(key): self.clean(item, depth + 1) for key, item in pairs.items()}
         if isinstance(value, list):
-            return [self.clean(item, depth + 1) for item in value]
+            return [self.clean(item, depth + 1) for item in cast("list[Any]", value)]
         return value
 
 

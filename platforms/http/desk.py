@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -11,13 +11,13 @@ from urllib.parse import unquote
 
 from fastapi import Depends, Request
 
+from turnyard.errors import Overloaded
 from turnyard.ports import Clock
 from turnyard.records.input import check_id
 from turnyard.wire.edge import Edge
 
 from .body import read_body, read_json
 from .options import HttpOptions
-from .problems import Overloaded
 
 OPEN_TENANT = "default"
 
@@ -33,7 +33,7 @@ class Desk:
     streams: int = 0
 
     @contextmanager
-    def stream(self) -> Iterator[None]:
+    def stream(self) -> Generator[None]:
         """Count a stream for as long as the block runs.
 
         Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Query, Request
@@ -11,7 +12,7 @@ from turnyard import errors
 from turnyard.records import ids
 from turnyard.records.jobs import Job
 from turnyard.wire.feed_ids import FeedPosition, read_position
-from turnyard.wire.follow import job_events, job_feed_is_over
+from turnyard.wire.follow import job_end, job_events, job_feed_is_over
 from turnyard.wire.listing import list_jobs
 from turnyard.wire.shapes import JobShape
 from turnyard.wire.submit import Submission, raise_refusal, submit
@@ -54,15 +55,15 @@ async def answer_submit(desk: Desk, submission: Submission, *, tenant: str, wait
     done = await submit(desk.edge, submission, tenant=tenant, now_ms=desk.clock.now_ms(), notify=wait_s is not None)
     job = done.job
     if wait_s is not None and not job.done:
-        job = await waited(desk, job, tenant=tenant, wait_s=wait_s)
+        job = await waited(desk, job, desk.edge.wait_job(job.id, tenant=tenant, timeout_s=wait_s), tenant=tenant)
     shape = await shape_of(desk, job, tenant=tenant, position=done.position if job.state == "queued" else None)
     return job_reply(shape, waited_s=wait_s, replayed=done.replayed, done=job.done)
 
 
-async def waited(desk: Desk, job: Job, *, tenant: str, wait_s: int) -> Job:
-    """Return a job when it has ended, or as it is after `wait_s` seconds."""
+async def waited(desk: Desk, job: Job, end: Awaitable[Job], *, tenant: str) -> Job:
+    """Return a job as it is at its end, or as it is when waiting for that took too long."""
     try:
-        return await desk.edge.wait_job(job.id, timeout_s=wait_s)
+        return await end
     except (TimeoutError, errors.StoreUnavailable):
         # It was accepted, and that is what the answer must say.
         pass
@@ -110,7 +111,8 @@ async def get_job(job_id: str, request: Request, desk: At, tenant: Tenant) -> Re
     wait_s = read_wait(request)
     job = await find(desk, job_id, tenant=tenant)
     if wait_s and not job.done:
-        job = await waited(desk, job, tenant=tenant, wait_s=wait_s)
+        # It may have been submitted through another process, which alone is told of its end: the feed tells everybody.
+        job = await waited(desk, job, job_end(desk.edge, job.id, tenant=tenant, timeout_s=wait_s), tenant=tenant)
     headers = {"Preference-Applied": f"wait={wait_s}"} if wait_s is not None else None
     return reply(await shape_of(desk, job, tenant=tenant), headers=headers)
 
@@ -130,7 +132,7 @@ async def get_job_events(
     job = await find(desk, job_id, tenant=tenant)
     if position is not None and await job_feed_is_over(desk.edge, job, position):
         return Response(status_code=204)
-    events = job_events(desk.edge, job_id, tenant=tenant, clock=desk.clock, after=position, deltas=deltas)
+    events = job_events(desk.edge, job_id, tenant=tenant, after=position, deltas=deltas)
     return await open_stream(desk, events, read_types(types))
 
 

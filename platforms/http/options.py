@@ -40,7 +40,7 @@ class HttpOptions:
         if not self.allow_open and not is_loopback(self.host):
             raise ConfigError(
                 f"the HTTP API has no keys yet, so it listens on loopback only; {self.host} is not. Use 127.0.0.1, or set "
-                "TURNYARD__HTTP__ALLOW_OPEN=true where the network itself decides who gets in"
+                "TURNYARD__PLATFORMS__HTTP__ALLOW_OPEN=true where the network itself decides who gets in"
             )
 
 

@@ -38,13 +38,6 @@ class Invalid(TurnyardError):
         self.errors = errors
 
 
-class Overloaded(TurnyardError):
-    """This process serves as many streams as it may: try again in a moment, or ask another replica."""
-
-    code = "overloaded"
-    status = 503
-
-
 def from_validation(error: ValidationError | RequestValidationError, *, skip: int = 0) -> Invalid:
     """Return a validation error as JSON pointers with advice; values themselves are not repeated."""
     found: list[dict[str, str]] = []

@@ -21,7 +21,7 @@ def _content(value: Any) -> Any:
     if isinstance(value, str):
         return value
     if isinstance(value, list) and all(isinstance(part, dict) for part in cast("list[Any]", value)):
-        return value
+        return cast("list[dict[str, Any]]", value)
     raise ValueError('a string, or a list of parts such as {"type": "text", "text": "hi"}')
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, is_dataclass
-from typing import Any, cast
+from dataclasses import asdict
 
 from fastapi import APIRouter
 from fastapi.responses import Response
@@ -19,15 +18,10 @@ router = APIRouter(prefix="/v1", tags=["operators"])
 @router.get("/workers", response_model=None)
 async def get_workers(desk: At) -> Response:
     """List the workers that are alive, a line per child."""
-    return page([_plain(worker) for worker in await desk.edge.workers()])
+    return page([{"object": "worker", **asdict(worker)} for worker in await desk.edge.workers()])
 
 
 @router.get("/scale/{pool}", response_model=None)
 async def get_scale(pool: str, desk: At) -> Response:
     """Return how many turns a pool has ready and running, and how many it should be able to run."""
-    return reply(dict(await desk.edge.scale(check_id(pool, pointer="/pool"))))
-
-
-def _plain(worker: Any) -> dict[str, Any]:
-    facts = asdict(worker) if is_dataclass(worker) and not isinstance(worker, type) else dict(cast("dict[str, Any]", worker))
-    return {"object": "worker", **facts}
+    return reply(asdict(await desk.edge.scale(check_id(pool, pointer="/pool"))))

@@ -28,6 +28,8 @@ from .sse import open_stream, read_types
 if TYPE_CHECKING:
     from turnyard.state.sessions import SessionView
 
+NO_SESSION = "no such session: check the id, or send it a message first"
+
 router = APIRouter(prefix="/v1/sessions", tags=["sessions"])
 
 
@@ -39,7 +41,7 @@ async def find(desk: Desk, session: str, *, tenant: str) -> SessionView:
     """
     view = await desk.edge.read_session(session, tenant=tenant)
     if view is None:
-        raise NotFound("no such session: check the id, or send it a message first")
+        raise NotFound(NO_SESSION)
     return view
 
 
@@ -86,15 +88,17 @@ async def get_events(
 ) -> Response:
     """Follow a session. The ids go on after /new and on any replica: come back with `Last-Event-ID`."""
     position: FeedPosition | None = read_after(last_event_id, after)
-    events = session_events(desk.edge, session, tenant=tenant, clock=desk.clock, after=position, deltas=deltas)
+    events = session_events(desk.edge, session, tenant=tenant, after=position, deltas=deltas)
     return await open_stream(desk, events, read_types(types))
 
 
 @router.get("/{session}/explain", response_model=ExplainShape)
 async def explain(session: SessionId, desk: At, tenant: Tenant) -> Response:
     """Say why a session does not move, and what to do about it."""
-    await find(desk, session, tenant=tenant)
-    return reply(explain_shape(session, await desk.edge.explain(session, tenant=tenant)))
+    explanation = await desk.edge.explain(session, tenant=tenant)
+    if explanation is None:
+        raise NotFound(NO_SESSION)
+    return reply(explain_shape(session, explanation))
 
 
 @router.post("/{session}/cancel", status_code=202, openapi_extra=body_of(CancelRequest, required=False), response_model=None)

@@ -15,8 +15,11 @@ from turnyard.records.manifest import Manifest
 from turnyard.records.messages import Accepted, UserMessage
 
 if TYPE_CHECKING:
-    from turnyard.state.log import FeedItem
-    from turnyard.state.sessions import Explanation, SessionView
+    from turnyard.state.explain import Explanation
+    from turnyard.state.feed import FeedItem
+    from turnyard.state.fleet import WorkerView
+    from turnyard.state.scale import Scale
+    from turnyard.state.sessions import SessionView
 
 
 Control = Literal["cancel", "new", "pause", "resume"]
@@ -74,7 +77,7 @@ class Edge(Protocol):
         """Return a job, None when there is none or it is another tenant's."""
         ...
 
-    async def wait_job(self, job: str, *, timeout_s: float) -> Job:
+    async def wait_job(self, job: str, *, tenant: str, timeout_s: float) -> Job:
         """Return a job once it has ended.
 
         Raises:
@@ -90,8 +93,8 @@ class Edge(Protocol):
         """Return sessions, last used first; `before` is the `updated_ms` of the last one of the page before."""
         ...
 
-    async def explain(self, session: str, *, tenant: str) -> Explanation:
-        """Return why a session does not move."""
+    async def explain(self, session: str, *, tenant: str) -> Explanation | None:
+        """Return why a session does not move, None when there is none or it is another tenant's."""
         ...
 
     async def read_log(self, session_key: str, ordinal: int, *, after: int, limit: int) -> Sequence[LogRecord]:
@@ -102,15 +105,11 @@ class Edge(Protocol):
         """Return what happens in a session from a position on: what is there, then what comes."""
         ...
 
-    async def keep_followed(self, session_key: str, seconds: float) -> None:
-        """Have deltas written for so long."""
-        ...
-
-    async def workers(self) -> Sequence[Any]:
+    async def workers(self) -> Sequence[WorkerView]:
         """Return the workers that are alive."""
         ...
 
-    async def scale(self, pool: str) -> Mapping[str, Any]:
+    async def scale(self, pool: str) -> Scale:
         """Return how much work a pool has."""
         ...
 

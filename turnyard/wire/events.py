@@ -16,7 +16,7 @@ from turnyard.records.log import LogRecord
 from turnyard.wire.views import rfc3339
 
 if TYPE_CHECKING:
-    from turnyard.state.log import Live
+    from turnyard.records.live import Live
 
 # Call names are remembered so that a result can say whose it is; more open calls than this is no real session.
 _NAMES = 2000

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from turnyard.errors import NotFound
-from turnyard.ports import Clock
 from turnyard.records import ids, log
 from turnyard.records.jobs import Job
 from turnyard.records.log import LogRecord
@@ -23,14 +23,13 @@ from turnyard.wire.feed_ids import FeedPosition, read_position
 from turnyard.wire.views import job_shape
 
 if TYPE_CHECKING:
-    from turnyard.state.log import FeedItem
+    from turnyard.state.feed import FeedItem
     from turnyard.state.sessions import SessionView
 
 # What precedes the follower's position is read this far back, to know whose turn is open and how its calls are named.
 _LOOK_BACK = 64
 # A job that is done has all its records written; a feed that is silent for so long after that has given them all.
 _SILENCE_S = 0.5
-_FOLLOW_S, _REFRESH_S = 30.0, 10.0
 _SCAN_PAGE, _SCAN_PAGES = 500, 20
 _NEVER_S = 400 * 86_400.0
 
@@ -53,8 +52,10 @@ class _Stream:
     def _start(self, after: FeedPosition | None) -> FeedPosition:
         if after is None:
             return FeedPosition(self.view.ordinal, 0)
-        # After a failover that lost records the follower may be ahead of the log; then it goes on from the log's end.
-        return min(after, self.head._replace(k=after.k))
+        if after.ordinal == self.head.ordinal and after.seq > self.head.seq:
+            # A failover lost records that the follower has seen: it goes on from the log's end.
+            return self.head
+        return after
 
     async def opening(self) -> list[FeedEvent]:
         """Return hello and, where it is due, gap; and learn what came before."""
@@ -82,7 +83,7 @@ class _Stream:
         if isinstance(record, LogRecord):
             expected = self.at.seq + 1 if at.ordinal == self.at.ordinal else 1
             events = [self._gap(self.at, at)] if at.seq > expected else []
-            events += self.renderer.render(record)
+            events += self.renderer.render(await self._complete(record))
             events += await self._jobs(record)
         else:
             events = self.renderer.render_live(record)
@@ -91,6 +92,13 @@ class _Stream:
             last = events[-1]
             events[-1] = FeedEvent(last.event, last.data, str(at))
         return events
+
+    async def _complete(self, record: LogRecord) -> LogRecord:
+        """Return an acceptance with what its job says of it; others as they are."""
+        if record.type != log.ACCEPTED or not record.jobs:
+            return record
+        job = await self.edge.read_job(record.jobs[0], tenant=self.tenant)
+        return record if job is None else replace(record, body={**record.body, "user": job.user or None, "mode": job.mode})
 
     async def job_event(self, job_id: str, *, only: frozenset[str] | None = None) -> list[FeedEvent]:
         """Return a job's event when its state differs from the one told last."""
@@ -116,28 +124,6 @@ class _Stream:
         return self.renderer.envelope("gap", {"from": str(start), "to": str(end)})
 
 
-@contextlib.asynccontextmanager
-async def _followed(stream: _Stream, clock: Clock) -> AsyncGenerator[None]:
-    """Have deltas written for as long as the block runs."""
-
-    async def refresh() -> None:
-        while True:
-            await clock.sleep(_REFRESH_S)
-            with contextlib.suppress(Exception):
-                # Deltas may be lost; the next round asks again.
-                await stream.edge.keep_followed(stream.key, _FOLLOW_S)
-
-    if not stream.deltas:
-        yield
-        return
-    await stream.edge.keep_followed(stream.key, _FOLLOW_S)
-    task = asyncio.create_task(refresh())
-    try:
-        yield
-    finally:
-        task.cancel()
-
-
 async def _open(edge: Edge, session: str, *, tenant: str, after: FeedPosition | None, deltas: bool) -> _Stream:
     view = await edge.read_session(session, tenant=tenant)
     if view is None:
@@ -146,7 +132,7 @@ async def _open(edge: Edge, session: str, *, tenant: str, after: FeedPosition | 
 
 
 async def session_events(
-    edge: Edge, session: str, *, tenant: str, clock: Clock, after: FeedPosition | None = None, deltas: bool = True
+    edge: Edge, session: str, *, tenant: str, after: FeedPosition | None = None, deltas: bool = True
 ) -> AsyncGenerator[FeedEvent]:
     """Yield a session's events from a position on, without end.
 
@@ -154,7 +140,7 @@ async def session_events(
         NotFound: there is no such session.
     """
     stream = await _open(edge, session, tenant=tenant, after=after, deltas=deltas)
-    async with _followed(stream, clock), contextlib.aclosing(stream.items()) as items:
+    async with contextlib.aclosing(stream.items()) as items:
         for event in await stream.opening():
             yield event
         async for item in items:
@@ -163,21 +149,23 @@ async def session_events(
 
 
 async def job_events(
-    edge: Edge, job_id: str, *, tenant: str, clock: Clock, after: FeedPosition | None = None, deltas: bool = True
+    edge: Edge, job_id: str, *, tenant: str, after: FeedPosition | None = None, deltas: bool = True
 ) -> AsyncGenerator[FeedEvent]:
     """Yield the events of a job; the last one is `job` with its last state.
 
     Raises:
         NotFound: there is no such job.
     """
-    job = await edge.read_job(job_id, tenant=tenant)
-    if job is None:
-        raise NotFound(f"no job {job_id!r}: check the id; ended jobs are kept for seven days")
+    job = await _job(edge, job_id, tenant)
     stream = await _open(edge, job.session, tenant=tenant, after=after, deltas=deltas and not job.done)
+    job = await _job(edge, job_id, tenant)
+    if after is None and job.state == "queued":
+        # Nothing of it is in the log yet but that it was accepted: what came before need not be read.
+        stream.at = stream.head
     mine = _Mine(job)
-    done = asyncio.create_task(edge.wait_job(job_id, timeout_s=_NEVER_S))
+    done = asyncio.create_task(edge.wait_job(job_id, tenant=tenant, timeout_s=_NEVER_S))
     try:
-        async with _followed(stream, clock), contextlib.aclosing(_until(stream.items(), done)) as items:
+        async with contextlib.aclosing(_until(stream.items(), done)) as items:
             for event in (*await stream.opening(), *(await stream.job_event(job_id) if not job.done else [])):
                 yield event
             async for item in items:
@@ -189,6 +177,26 @@ async def job_events(
             yield FeedEvent(event.event, event.data, str(max(stream.at, stream.head)))
     finally:
         done.cancel()
+
+
+async def _job(edge: Edge, job_id: str, tenant: str) -> Job:
+    job = await edge.read_job(job_id, tenant=tenant)
+    if job is None:
+        raise NotFound(f"no job {job_id!r}: check the id; ended jobs are kept for seven days")
+    return job
+
+
+async def job_end(edge: Edge, job_id: str, *, tenant: str, timeout_s: float) -> Job:
+    """Return a job once it has ended, whichever process it was submitted through.
+
+    Raises:
+        TimeoutError: it has not ended in time; it goes on.
+        NotFound: there is no such job.
+    """
+    async with asyncio.timeout(timeout_s), contextlib.aclosing(job_events(edge, job_id, tenant=tenant, deltas=False)) as events:
+        async for _ in events:
+            pass
+    return await _job(edge, job_id, tenant)
 
 
 class _Mine:

@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+SessionState = Literal["idle", "ready", "running", "parked"]
+
 
 class Shape(BaseModel):
     """An object that the API sends."""
@@ -119,7 +121,7 @@ class SessionShape(Shape):
 
     id: str
     object: Literal["session"] = "session"
-    state: Literal["idle", "ready", "running", "parked"]
+    state: SessionState
     agent: str | None = None
     store: str
     user: str | None = None
@@ -164,8 +166,9 @@ class ExplainShape(Shape):
     session: str
     object: Literal["explanation"] = "explanation"
     code: str
+    detail: str | None = None
     fix: str | None = None
-    detail: dict[str, Any] | str | None = None
+    facts: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
 class Page(Shape):

@@ -6,7 +6,7 @@ Pure: a view says only what the row says, and never guesses what it does not kno
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
 from turnyard.records.jobs import Job
@@ -21,12 +21,14 @@ from turnyard.wire.shapes import (
     QueueShape,
     SessionLinks,
     SessionShape,
+    SessionState,
     Usage,
     WaitingFor,
 )
 
 if TYPE_CHECKING:
-    from turnyard.state.sessions import Explanation, SessionView
+    from turnyard.state.explain import Explanation
+    from turnyard.state.sessions import SessionView
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -47,7 +49,7 @@ def input_parts(body: dict[str, Any]) -> list[dict[str, Any]]:
     """Return a message's body as the list of its parts."""
     parts = body.get("parts")
     if isinstance(parts, list):
-        return parts
+        return cast("list[dict[str, Any]]", parts)
     return [{"type": "text", "text": body.get("text", "")}]
 
 
@@ -73,7 +75,7 @@ def job_shape(job: Job, *, session: SessionView | None = None, position: int | N
         complete_when=job.complete_when,
         merged_into=job.merged_into,
         waiting_for=_waiting_for(job, session),
-        usage=Usage(**{name: count for name, count in job.usage.items() if name in Usage.model_fields}),
+        usage=Usage.model_validate({name: count for name, count in job.usage.items() if name in Usage.model_fields}),
         cancel_requested=job.cancel_requested,
         queue=QueueShape(position=position, reason=_queue_reason(job, session)),
         priority=job.priority,
@@ -112,7 +114,9 @@ def _stop_reason(job: Job) -> str | None:
 def _waiting_for(job: Job, session: SessionView | None) -> list[WaitingFor]:
     if job.state != "waiting" or session is None:
         return []
-    return [WaitingFor(call=p.call, tool=p.tool, kind=p.kind, expires_at=rfc3339(p.deadline_ms)) for p in session.parked]
+    return [
+        WaitingFor(call=p.call, tool=p.tool or None, kind=p.kind, wait=p.awaited, expires_at=rfc3339(p.deadline_ms)) for p in session.parked
+    ]
 
 
 def _queue_reason(job: Job, session: SessionView | None) -> str | None:
@@ -127,7 +131,7 @@ def session_shape(view: SessionView) -> SessionShape:
     """Return a session as clients see it. `store` names its history: the id itself, then id:new:1 and so on."""
     return SessionShape(
         id=view.id,
-        state=view.state,
+        state=cast("SessionState", view.state),
         agent=view.agent or None,
         store=f"{view.id}:new:{view.ordinal}" if view.ordinal else view.id,
         user=view.user or None,
@@ -138,7 +142,7 @@ def session_shape(view: SessionView) -> SessionShape:
         inbox=view.inbox,
         turn=view.turn or None,
         holder=view.holder or None,
-        parked=[ParkedShape(call=p.call, tool=p.tool, kind=p.kind, expires_at=rfc3339(p.deadline_ms)) for p in view.parked],
+        parked=[ParkedShape(call=p.call, tool=p.tool or None, kind=p.kind, expires_at=rfc3339(p.deadline_ms)) for p in view.parked],
         usage=dict(view.usage),
         metadata=dict(view.metadata),
         paused=view.paused,
@@ -150,7 +154,9 @@ def session_shape(view: SessionView) -> SessionShape:
 
 def explain_shape(session: str, explanation: Explanation) -> ExplainShape:
     """Return the answer to "why does it not move?"."""
-    return ExplainShape(session=session, code=explanation.code, fix=explanation.fix or None, detail=explanation.detail or None)
+    return ExplainShape(
+        session=session, code=explanation.code, detail=explanation.detail or None, fix=explanation.fix or None, facts=explanation.facts
+    )
 
 
 def entry_shape(record: LogRecord) -> EntryShape:

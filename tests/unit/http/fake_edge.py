@@ -14,6 +14,9 @@ from turnyard.records.jobs import Job
 from turnyard.records.log import LogRecord
 from turnyard.records.manifest import Manifest
 from turnyard.records.messages import Accepted, UserMessage
+from turnyard.state.explain import Explanation
+from turnyard.state.fleet import WorkerView
+from turnyard.state.scale import Scale
 
 NOW_MS = 1_790_000_000_000
 
@@ -32,7 +35,6 @@ class FakeEdge:
     outcomes: list[dict[str, Any]] = field(default_factory=list)
     notices: list[dict[str, Any]] = field(default_factory=list)
     controls: list[dict[str, Any]] = field(default_factory=list)
-    followed: list[str] = field(default_factory=list)
     answers: list[str] = field(default_factory=list)
     down: bool = False
     broken: Exception | None = None
@@ -117,7 +119,7 @@ class FakeEdge:
         found = self.jobs.get(job)
         return found if found is not None and found.tenant == tenant else None
 
-    async def wait_job(self, job: str, *, timeout_s: float) -> Job:
+    async def wait_job(self, job: str, *, tenant: str, timeout_s: float) -> Job:
         async with asyncio.timeout(timeout_s):
             while not self.jobs[job].done:
                 await self.changed.wait()
@@ -136,7 +138,7 @@ class FakeEdge:
 
     async def explain(self, session: str, *, tenant: str) -> Any:
         self._check()
-        return SimpleNamespace(code="idle", fix="send a message", detail="")
+        return Explanation("idle", "nothing waits for it", "send a message") if session in self.views else None
 
     async def read_log(self, session_key: str, ordinal: int, *, after: int, limit: int) -> list[LogRecord]:
         self._check()
@@ -158,17 +160,13 @@ class FakeEdge:
             await self.changed.wait()
             self.changed.clear()
 
-    async def keep_followed(self, session_key: str, seconds: float) -> None:
-        self._check()
-        self.followed.append(session_key)
-
     async def workers(self) -> list[Any]:
         self._check()
-        return [{"worker": "w1", "pid": 1}]
+        return [WorkerView("w1", "worker", "host", 1, 2, ("default",), {"hello": 1}, 10, 0, 0.5)]
 
-    async def scale(self, pool: str) -> dict[str, Any]:
+    async def scale(self, pool: str) -> Scale:
         self._check()
-        return {"ready": 1, "running": 0, "oldest_ready_s": 0.5, "desired_turns": 1}
+        return Scale(pool, 1, 0, 0.5, 1)
 
     async def aclose(self) -> None:
         pass

@@ -1,0 +1,122 @@
+"""`python -m platforms http`: serve the HTTP API, and relay lifted calls, until told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+
+from turnyard import telemetry
+from turnyard.errors import ConfigError
+from turnyard.lifecycle import CONFIG, Life, run_role
+from turnyard.opening import open_yard
+from turnyard.settings import Settings, load_settings
+from turnyard.wire.yard_edge import YardEdge
+
+from .http.desk import Desk
+from .http.options import HttpOptions
+from .http.serve import listen, serve_http, url_of
+from .relays import run_relays
+
+log = logging.getLogger("turnyard.platforms")
+
+_TICK_S = 1.0
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the platforms; return the exit code."""
+    given = _arguments(argv)
+    telemetry.setup(role="platform")
+    try:
+        settings = load_settings(given.config, flags={"redis.url": given.redis})
+        url = settings.redis.connection_url()
+        if url is None:
+            raise ConfigError("the platform has no server: give --redis URL or set REDIS_URL")
+        options = _options(given, settings)
+        options.check()
+    except ConfigError as error:
+        sys.stderr.write(f"{error}\n")
+        return CONFIG
+    lifted_url = given.lifted_redis or url
+
+    async def serve(life: Life) -> None:
+        await _serve(life, url=url, lifted_url=lifted_url, options=options, inbox_cap=settings.limits.inbox_per_session)
+
+    return run_role(serve, health_port=given.health_port, health_host=given.health_host)
+
+
+async def _serve(life: Life, *, url: str, lifted_url: str, options: HttpOptions, inbox_cap: int) -> None:
+    yard = await open_yard(url, clock=life.clock, stop=life.drain, tick=life.progress.tick)
+    if yard is None:
+        return
+    edge = await YardEdge.start(yard, inbox_cap=inbox_cap)
+    sock = listen(options)
+    log.info("listening", extra={"url": url_of(sock)})
+    desk = Desk(edge, life.clock, options)
+    ready = _Ready(life, edge)
+    life.ready = ready
+    try:
+        async with asyncio.TaskGroup() as group:
+            watcher = group.create_task(ready.watch())
+            relays = group.create_task(run_relays(yard, life.drain, clock=life.clock, lifted_url=lifted_url))
+            await serve_http(desk, life.drain, sock)
+            watcher.cancel()
+            await relays
+    finally:
+        await edge.aclose()
+        await yard.aclose()
+
+
+class _Ready:
+    """Whether the store answered lately."""
+
+    def __init__(self, life: Life, edge: YardEdge) -> None:
+        self._life = life
+        self._edge = edge
+        self._good = True
+
+    def __call__(self) -> bool:
+        """Return whether work can be taken now."""
+        return self._good
+
+    async def watch(self) -> None:
+        """Ask the store again and again."""
+        while True:
+            self._life.progress.tick()
+            try:
+                async with asyncio.timeout(_TICK_S * 2):
+                    await self._edge.ping()
+                self._good = True
+            except Exception as error:
+                if self._good:
+                    log.warning("the store does not answer", extra={"reason": type(error).__name__})
+                self._good = False
+            await self._life.clock.sleep(_TICK_S)
+
+
+def _options(given: argparse.Namespace, settings: Settings) -> HttpOptions:
+    http = settings.platforms.http
+    return HttpOptions(
+        host=given.host or http.host,
+        port=http.port if given.port is None else given.port,
+        allow_open=http.allow_open,
+        message_bytes=settings.limits.message_bytes,
+    )
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="platforms", description="Open the doors: the HTTP API, and relays of lifted calls.")
+    parser.add_argument("names", nargs="*", choices=["http"], default="http", metavar="NAME", help="the doors to open: http")
+    parser.add_argument("--host", help="the address that http listens on")
+    parser.add_argument("--port", type=int, help="its port, 0 for a free one")
+    parser.add_argument("--redis", metavar="URL", help="the server; else REDIS_URL, else turnyard.yaml")
+    parser.add_argument("--lifted-redis", metavar="URL", help="the server arq uses; else the same one")
+    parser.add_argument("--config", metavar="FILE", help="turnyard.yaml")
+    parser.add_argument("--health-port", type=int, metavar="PORT", help="serve /healthz and /readyz there")
+    parser.add_argument("--health-host", default="127.0.0.1", metavar="HOST", help="on this address (default: %(default)s)")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
