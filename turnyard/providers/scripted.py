@@ -155,7 +155,7 @@ def _argument(value: Any, names: Mapping[str, str], schema: Mapping[str, Any]) -
 
 def _cut(text: str, pieces: int) -> list[str]:
     """Return `text` in at most `pieces` parts of about the same length."""
-    if pieces <= 1:
+    if not text or pieces == 1:
         return [text] if text else []
     count = min(pieces, len(text))
     ends = [len(text) * i // count for i in range(count + 1)]
