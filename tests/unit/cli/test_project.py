@@ -1,0 +1,44 @@
+"""The first project that `init` writes."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+import yaml
+
+from turnyard.cli.entry import run
+from turnyard.cli.project import TEMPLATES
+from turnyard.settings import load_settings
+
+
+def test_init_writes_every_file_and_says_what_is_next(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert run(["init", str(tmp_path / "hello")]) == 0
+    told = capsys.readouterr()
+    assert {path.name for path in (tmp_path / "hello").iterdir()} == {*TEMPLATES, ".gitignore"}
+    assert told.out.splitlines() == [str(tmp_path / "hello" / name) for name in TEMPLATES]
+    assert "turnyard up app:app" in told.err
+
+
+def test_init_touches_nothing_where_a_file_is_already_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "app.py").write_text("mine")
+    assert run(["init", str(tmp_path)]) == 7
+    assert [path.name for path in tmp_path.iterdir()] == ["app.py"]
+    assert "already has app.py" in capsys.readouterr().err
+
+
+def test_what_init_writes_is_well_formed(tmp_path: Path):
+    assert run(["init", str(tmp_path / "hello")]) == 0
+    for path in (tmp_path / "hello").glob("*.py"):
+        ast.parse(path.read_text())
+    load_settings(tmp_path / "hello" / "turnyard.yaml", environ={})
+    compose = yaml.safe_load((tmp_path / "hello" / "compose.yaml").read_text())
+    assert set(compose["services"]) == {"valkey", "dispatcher", "worker", "lifted", "http"}
+
+
+def test_the_scripted_model_of_the_sample_is_accepted(tmp_path: Path):
+    from turnyard.providers.script_file import read_script
+
+    assert run(["init", str(tmp_path / "hello")]) == 0
+    assert read_script(tmp_path / "hello" / "hello.yaml").loop

@@ -1,0 +1,156 @@
+"""How the events of a session look at a terminal, and when following is over.
+
+A session is settled when nothing of it runs and nothing waits to run; following ends when it has been settled and
+silent for a moment, because what somebody just sent may still be on its way through the dispatcher.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, cast
+
+from turnyard.cli.output import one_line, say, write, write_json
+
+QUIET_S = 1.0
+WIDTH = 100
+
+Event = Mapping[str, Any]
+
+
+class Printer:
+    """Writes events for people: the agent's words to stdout, what it does to stderr."""
+
+    def __init__(self) -> None:
+        self._midway = False
+
+    def show(self, event: Event) -> None:
+        """Write one event."""
+        kind, data = str(event["type"]), event.get("data") or {}
+        if kind == "message/update":
+            self._piece(data)
+        elif kind == "message/end":
+            self._message(data)
+        elif (line := note(kind, data)) is not None:
+            self._break()
+            say(line)
+
+    def _piece(self, data: Event) -> None:
+        if data.get("kind", "text") == "text":
+            write(str(data.get("delta") or ""), end="")
+            self._midway = True
+
+    def _message(self, data: Event) -> None:
+        if not self._midway and data.get("text"):
+            write(str(data["text"]), end="")
+            self._midway = True
+        self._break()
+
+    def _break(self) -> None:
+        if self._midway:
+            write("")
+            self._midway = False
+
+
+def note(kind: str, data: Event) -> str | None:
+    """Return the line that tells what happened, None for what people need not see."""
+    tell = _NOTES.get(kind)
+    return tell(data) if tell else None
+
+
+def _call(data: Event) -> str:
+    return f"→ {data.get('name')}({one_line(_arguments(data.get('args')), WIDTH)})"
+
+
+def _result(data: Event) -> str:
+    return f"{'✗' if data.get('is_error') else '←'} {data.get('name') or data.get('call')}: {one_line(str(data.get('content')), WIDTH)}"
+
+
+def _progress(data: Event) -> str:
+    share = data.get("fraction")
+    return f"… {data.get('note') or ''}" + ("" if share is None else f" {share:.0%}")
+
+
+def _parked(data: Event) -> str:
+    return f"parked on {data.get('kind')} until {data.get('expires_at')}"
+
+
+def _resolved(data: Event) -> str:
+    return f"resolved: {data.get('outcome')}" + (f" by {data['by']}" if data.get("by") else "")
+
+
+def _recovery(data: Event) -> str:
+    return f"! taken up again: {one_line(str(dict(data)), WIDTH)}"
+
+
+def _retry(data: Event) -> str:
+    return f"! tried again: {one_line(str(dict(data)), WIDTH)}"
+
+
+def _gap(data: Event) -> str:
+    return f"(events {data.get('from')} to {data.get('to')} were lost)"
+
+
+def _arguments(args: Any) -> str:
+    if not isinstance(args, dict):
+        return str(args)
+    return ", ".join(f"{name}={value!r}" for name, value in cast("dict[str, Any]", args).items())
+
+
+def _ending(data: Event) -> str | None:
+    error = data.get("error")
+    if isinstance(error, dict):
+        return f"turn failed: {error.get('code')}: {error.get('message')}"
+    reason = data.get("stop_reason")
+    return None if reason in (None, "stop", "finish", "finished", "end_turn") else f"turn ended: {reason}"
+
+
+_NOTES: dict[str, Callable[[Event], str | None]] = {
+    "tool/call": _call,
+    "tool/result": _result,
+    "tool/progress": _progress,
+    "call/parked": _parked,
+    "call/resolved": _resolved,
+    "session/recovery": _recovery,
+    "retry/start": _retry,
+    "gap": _gap,
+    "turn/end": _ending,
+}
+
+
+async def show_until_quiet(events: AsyncIterator[Event], settled: Callable[[], Awaitable[bool]], *, as_json: bool, forever: bool) -> None:
+    """Write events until the session is settled and silent, or for as long as they come."""
+    printer = Printer()
+    async with contextlib.AsyncExitStack() as stack:
+        queue: asyncio.Queue[Event | None] = asyncio.Queue()
+        pump = asyncio.create_task(_pump(events, queue))
+        stack.push_async_callback(_end, pump)
+        while True:
+            try:
+                async with asyncio.timeout(None if forever else QUIET_S):
+                    event = await queue.get()
+            except TimeoutError:
+                if await settled() and queue.empty():
+                    return None
+                continue
+            if event is None:
+                return await pump
+            if as_json:
+                write_json(event)
+            else:
+                printer.show(event)
+
+
+async def _pump(events: AsyncIterator[Event], queue: asyncio.Queue[Event | None]) -> None:
+    try:
+        async for event in events:
+            queue.put_nowait(event)
+    finally:
+        queue.put_nowait(None)
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError, Exception):
+        await task

@@ -1,0 +1,208 @@
+"""How messages are sent from the command line, and how their answers are waited for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from turnyard.cli.api import plain, with_client
+from turnyard.cli.options import Config, Json, Key, Url
+from turnyard.cli.output import say, show, write, write_json
+from turnyard.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from turnyard.client import Client
+
+WAIT_S = 300.0
+COLUMNS = ("id", "state", "agent", "session", "created_at", "text")
+
+group = typer.Typer(help="Send messages and look after their answers.", no_args_is_help=True)
+
+Agent = Annotated[str, typer.Argument(metavar="AGENT")]
+JobId = Annotated[str, typer.Argument(metavar="JOB")]
+Timeout = Annotated[float, typer.Option("--timeout", min=0, metavar="SECONDS", help="How long to wait at most.")]
+
+
+@group.command("submit")
+def submit(
+    agent: Agent,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What to say; `-` reads it from stdin.")],
+    session: Annotated[str | None, typer.Option("--session", metavar="S", help="The conversation; a fresh one when not given.")] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the answer and print it.")] = False,
+    timeout: Timeout = WAIT_S,
+    mode: Annotated[
+        str | None, typer.Option("--mode", metavar="MODE", help="steer, follow_up, collect, interrupt, rollback or reject.")
+    ] = None,
+    user: Annotated[str | None, typer.Option("--user", metavar="USER", help="On whose behalf.")] = None,
+    idempotency_key: Annotated[
+        str | None, typer.Option("--idempotency-key", metavar="KEY", help="The same key twice is the same job.")
+    ] = None,
+    metadata: Annotated[
+        list[str] | None, typer.Option("--metadata", metavar="NAME=VALUE", help="Kept with the job; may be given again.")
+    ] = None,
+    as_json: Json = False,
+    url: Url = None,
+    key: Key = None,
+    config: Config = None,
+) -> None:
+    """Send a message to an agent."""
+    fields = {"session": session, "mode": mode, "user": user, "idempotency_key": idempotency_key, "metadata": pairs(metadata or [])}
+    given = {name: value for name, value in fields.items() if value}
+    message = sys.stdin.read() if text == "-" else text
+
+    async def send(client: Client) -> dict[str, Any]:
+        handle = await client.submit(agent, message, **given)
+        return await _wait(client, handle.id, timeout) if wait else plain(await client.job(handle.id))
+
+    report(with_client(send, url=url, key=key, config=config), as_json=as_json, final=wait)
+
+
+@group.command("get")
+def get(job: JobId, as_json: Json = False, url: Url = None, key: Key = None, config: Config = None) -> None:
+    """Show a job."""
+
+    async def read(client: Client) -> dict[str, Any]:
+        return plain(await client.job(job))
+
+    report(with_client(read, url=url, key=key, config=config), as_json=as_json, final=False)
+
+
+@group.command("list")
+def list_(
+    session: Annotated[str | None, typer.Option("--session", metavar="S", help="Of this conversation alone.")] = None,
+    state: Annotated[
+        str | None, typer.Option("--state", metavar="STATE", help="queued, running, waiting, succeeded, failed or cancelled.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=100, help="How many at most.")] = 50,
+    as_json: Json = False,
+    url: Url = None,
+    key: Key = None,
+    config: Config = None,
+) -> None:
+    """List jobs, newest first."""
+    given: dict[str, Any] = {
+        name: value for name, value in {"session": session, "state": state, "limit": limit}.items() if value is not None
+    }
+
+    async def read(client: Client) -> list[dict[str, Any]]:
+        return [plain(job) for job in await client.jobs(**given)]
+
+    show(with_client(read, url=url, key=key, config=config), COLUMNS, as_json=as_json, empty="no jobs")
+
+
+@group.command("cancel")
+def cancel(job: JobId, as_json: Json = False, url: Url = None, key: Key = None, config: Config = None) -> None:
+    """Ask for a job to be cancelled."""
+
+    async def ask(client: Client) -> dict[str, Any]:
+        await client.cancel(job)
+        return plain(await client.job(job))
+
+    report(with_client(ask, url=url, key=key, config=config), as_json=as_json, final=False)
+
+
+@group.command("wait")
+def wait(job: JobId, timeout: Timeout = WAIT_S, as_json: Json = False, url: Url = None, key: Key = None, config: Config = None) -> None:
+    """Wait for a job's end and print its answer."""
+
+    async def ask(client: Client) -> dict[str, Any]:
+        return await _wait(client, job, timeout)
+
+    report(with_client(ask, url=url, key=key, config=config), as_json=as_json, final=True)
+
+
+@group.command("follow")
+def follow_job(job: JobId, as_json: Json = False, url: Url = None, key: Key = None, config: Config = None) -> None:
+    """Show what happens for a job until it has ended."""
+    from turnyard.cli.follow import show_until_quiet
+
+    async def ask(client: Client) -> dict[str, Any]:
+        async def ended() -> bool:
+            return False  # the stream of a job closes by itself
+
+        handle = await client.handle(job)
+        await show_until_quiet(_events(handle.events(after=None)), ended, as_json=as_json, forever=True)
+        return plain(await client.job(job))
+
+    raise typer.Exit(code_of(with_client(ask, url=url, key=key, config=config)))
+
+
+def follow(
+    session: Annotated[str, typer.Argument(metavar="SESSION")],
+    after: Annotated[str | None, typer.Option("--after", metavar="ID", help="Go on behind this event.")] = None,
+    forever: Annotated[bool, typer.Option("--forever", "-f", help="Stay when nothing happens any more.")] = False,
+    as_json: Json = False,
+    url: Url = None,
+    key: Key = None,
+    config: Config = None,
+) -> None:
+    """Show what happens in a session until nothing is left to happen."""
+    from turnyard.cli.follow import show_until_quiet
+
+    async def ask(client: Client) -> None:
+        async def settled() -> bool:
+            return plain(await client.explain(session)).get("code") not in BUSY
+
+        await show_until_quiet(_events(client.follow(session, after=after)), settled, as_json=as_json, forever=forever)
+
+    with_client(ask, url=url, key=key, config=config)
+
+
+# Explanations of a session that will go on by itself; anything else waits for the world outside.
+BUSY = frozenset({"running", "ready", "debounce", "retry_delay"})
+
+
+async def _events(events: Any) -> Any:
+    async for event in events:
+        yield plain(event)
+
+
+async def _wait(client: Client, job: str, timeout_s: float) -> dict[str, Any]:
+    from turnyard.errors import JobCancelled, JobFailed
+
+    handle = await client.handle(job)
+    try:
+        await handle.result(timeout=timeout_s)
+    except (JobFailed, JobCancelled):
+        pass
+    except TimeoutError:
+        raise TimeoutError(f"job {job} has not ended within {timeout_s:g} s and goes on: turnyard jobs wait {job}") from None
+    return plain(await client.job(job))
+
+
+def pairs(given: Sequence[str]) -> dict[str, str]:
+    """Return NAME=VALUE words as a mapping.
+
+    Raises:
+        InvalidRequest: one of them has no `=`.
+    """
+    for word in given:
+        if "=" not in word:
+            raise InvalidRequest(f"--metadata {word}: write NAME=VALUE")
+    return dict(word.split("=", 1) for word in given)
+
+
+def report(job: dict[str, Any], *, as_json: bool, final: bool) -> None:
+    """Write a job and end with the exit code it stands for; `final` writes its answer, otherwise its id and state."""
+    if as_json:
+        write_json(job)
+    elif final and job["state"] == "succeeded":
+        write(str(job.get("text") or ""))
+    elif not final:
+        write(job["id"])
+        say(f"{job['state']} in session {job['session']}" + (f": {job['text']}" if job.get("text") else ""))
+    error = job.get("error")
+    if error and not as_json:
+        say(f"failed: {error['code']}: {error['message']}")
+    if final and job["state"] == "cancelled" and not as_json:
+        say(f"cancelled: {job.get('stop_reason') or 'by request'}")
+    if final:
+        raise typer.Exit(code_of(job))
+
+
+def code_of(job: dict[str, Any]) -> int:
+    """Return the exit code of a job that ended."""
+    return {"succeeded": 0, "failed": 1, "cancelled": 9}.get(job["state"], 8)
