@@ -1,0 +1,78 @@
+"""Turnyard: AI-agent turns on many machines over Redis.
+
+The names below are the public face of the library. Each is imported when it is first used, so that importing the
+package costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from turnyard.app import Agent, App, Limits, TurnContext, load_app
+    from turnyard.engine.local import CallMade, LocalSession, ParkedCall, RunResult
+    from turnyard.errors import (
+        ConfigError,
+        JobCancelled,
+        JobFailed,
+        ModelError,
+        SessionClosed,
+        StoreUnavailable,
+        ToolError,
+        TurnyardError,
+    )
+    from turnyard.tools import Park, Tool, ToolContext, tool
+
+__all__ = [
+    "Agent",
+    "App",
+    "CallMade",
+    "ConfigError",
+    "JobCancelled",
+    "JobFailed",
+    "Limits",
+    "LocalSession",
+    "ModelError",
+    "Park",
+    "ParkedCall",
+    "RunResult",
+    "SessionClosed",
+    "StoreUnavailable",
+    "Tool",
+    "ToolContext",
+    "ToolError",
+    "TurnContext",
+    "TurnyardError",
+    "load_app",
+    "tool",
+]
+
+_HOMES = {
+    "turnyard.app": ("Agent", "App", "Limits", "TurnContext", "load_app"),
+    "turnyard.engine.local": ("CallMade", "LocalSession", "ParkedCall", "RunResult"),
+    "turnyard.errors": (
+        "ConfigError",
+        "JobCancelled",
+        "JobFailed",
+        "ModelError",
+        "SessionClosed",
+        "StoreUnavailable",
+        "ToolError",
+        "TurnyardError",
+    ),
+    "turnyard.tools": ("Park", "Tool", "ToolContext", "tool"),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'turnyard' has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

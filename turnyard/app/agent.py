@@ -1,0 +1,267 @@
+"""An agent: what it is told, which model it asks, which tools it has, and how far one turn may go.
+
+It is a declaration. Workers publish its manifest and run its turns; `run` and `local` run the same engine in this
+process, without a server.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from turnyard.app.calls import Hands
+from turnyard.app.limits import Limits
+from turnyard.app.models import ModelSpec, open_models
+from turnyard.app.output import Output
+from turnyard.clock import SystemClock
+from turnyard.engine.effects import DAY_MS, DEFAULT_MODEL_CALLS, ToolFact, ToolTable
+from turnyard.engine.local import LocalAgent, LocalSession, RunResult
+from turnyard.engine.memory import MemorySession
+from turnyard.engine.react import React
+from turnyard.engine.runner import Means, Model
+from turnyard.errors import ConfigError
+from turnyard.ports import Clock, Delta
+from turnyard.records.commit import TurnView
+from turnyard.records.manifest import Manifest, derive_version
+from turnyard.tools.tool import Tool, tool
+
+if TYPE_CHECKING:
+    from turnyard.app.application import App
+
+AnyTool = Tool[..., Any]
+Mode = Literal["steer", "follow_up", "collect", "interrupt", "rollback", "reject"]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnContext:
+    """What instructions may know of the turn they are for. `deps` is what the app's lifespan yielded."""
+
+    deps: Any
+    tenant: str
+    session: str
+    user: str
+    agent: str
+    turn: str
+    platform: str
+
+
+Instructions = str | Callable[[TurnContext], str | Awaitable[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentOptions:
+    """How an agent was declared; `App.agent` says what each of these is."""
+
+    models: tuple[ModelSpec, ...]
+    instructions: Instructions = ""
+    output: Any = None
+    pool: str = "default"
+    version: str | None = None
+    mode: Mode = "steer"
+    complete_when: Literal["settled", "turn"] = "turn"
+    strategy: str = "react"
+    model_settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    limits: Limits = field(default_factory=Limits)
+    terminal_tool: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Override:
+    models: tuple[ModelSpec, ...] | None = None
+    deps: Any = None
+    has_deps: bool = False
+
+
+_NOT_GIVEN: Any = object()
+
+
+class Agent:
+    """One agent of an app. Made by `App.agent`."""
+
+    def __init__(self, home: App, name: str, options: AgentOptions, tools: Sequence[AnyTool]) -> None:
+        self.home = home
+        self.name = name
+        self.options = options
+        self.tools: dict[str, AnyTool] = {}
+        self.output = Output(options.output, agent=name) if options.output is not None else None
+        self._override: ContextVar[_Override | None] = ContextVar(f"override of {name}", default=None)
+        for one in tools:
+            self.add(one)
+
+    def __repr__(self) -> str:
+        """Return the agent's name."""
+        return f"<Agent {self.name}>"
+
+    def add(self, one: object) -> None:
+        """Give the agent a tool.
+
+        Raises:
+            ConfigError: it is no tool, or the agent has one of this name.
+        """
+        if not isinstance(one, Tool):
+            raise ConfigError(f"agent {self.name}: {one!r} is no tool; put @tool above its def")
+        made = cast("AnyTool", one)
+        if made.name in self.tools:
+            raise ConfigError(f"agent {self.name}: two tools are called {made.name}; rename one")
+        self.tools[made.name] = made
+
+    def tool(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+        """Make a tool of a function, as `@tool` does, and give it to this agent alone."""
+
+        def make(given: Callable[..., Any]) -> AnyTool:
+            made: AnyTool = tool(**options)(given)
+            self.add(made)
+            return made
+
+        return make if function is None else make(function)
+
+    # -- what others need to know of it -------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Refuse a declaration that cannot run.
+
+        Raises:
+            ConfigError: the message says which part and what to write instead.
+        """
+        terminal = self.options.terminal_tool
+        if terminal is not None and terminal not in self.tools:
+            raise ConfigError(f"agent {self.name}: terminal_tool={terminal!r} is not among its tools ({', '.join(self.tools) or 'none'})")
+
+    def manifest(self) -> Manifest:
+        """Return what workers publish of this agent."""
+        self.check()
+        options = self.options
+        bare = Manifest(
+            self.name,
+            "",
+            pool=options.pool,
+            mode=options.mode,
+            complete_when=options.complete_when,
+            strategy=options.strategy,
+            limits=asdict(options.limits),
+            models=tuple(m if isinstance(m, str) else type(m).__name__ for m in options.models),
+            output_schema=self.output.schema if self.output else None,
+            tools=tuple(t.facts() for t in self.tools.values()),
+            app=self.home.spec,
+        )
+        return replace(bare, version=options.version or derive_version(bare))
+
+    def table(self, *, secret_hash: Callable[[str], str] | None = None) -> ToolTable:
+        """Return what the engine has to know. `secret_hash` gives the hash of the token made for a call."""
+        limits = self.options.limits
+        return ToolTable(
+            tools={name: _fact(one) for name, one in self.tools.items()},
+            model_calls=limits.model_calls if limits.model_calls > 0 else DEFAULT_MODEL_CALLS,
+            tool_calls=limits.tool_calls,
+            tokens=limits.tokens,
+            parallel=limits.parallel_tools,
+            forced_terminal=self.options.terminal_tool,
+            secret_hash=secret_hash,
+            read_output=self.output.read if self.output else None,
+        )
+
+    def means(self, models: Sequence[Model], hands: Hands, *, on_delta: Callable[[TurnView, Delta], None] | None = None) -> Means:
+        """Return what this agent's turns are done with. `hands` run its calls; `models` are open ones."""
+
+        async def instruct(view: TurnView) -> str:
+            return await self._instructions(view, hands.deps)
+
+        specs = tuple(t.spec() for t in self.tools.values())
+        return Means(models, hands.run, instruct, specs, self._model_settings(), on_delta)
+
+    async def _instructions(self, view: TurnView, deps: Any) -> str:
+        given = self.options.instructions
+        if callable(given):
+            head = view.head
+            who = (head.get("tenant", ""), head.get("session", ""), head.get("user", ""))
+            said = given(TurnContext(deps, *who, self.name, view.turn, head.get("platform", "")))
+            given = await said if inspect.isawaitable(said) else said
+        return "\n\n".join(part for part in (given, self.output.instructions() if self.output else "") if part)
+
+    def _model_settings(self) -> dict[str, Any]:
+        if self.output is None:
+            return dict(self.options.model_settings)
+        form = {"type": "json_schema", "json_schema": {"name": "output", "schema": self.output.schema}}
+        return {"response_format": form} | dict(self.options.model_settings)
+
+    # -- in this process ----------------------------------------------------------------------------------------------
+
+    async def run(self, content: str, *, on_delta: Callable[[Delta], None] | None = None) -> RunResult:
+        """Run one turn in this process: no server, nothing kept.
+
+        Raises:
+            InvalidInput: the message has no text.
+            ConfigError: the model cannot be opened as configured.
+        """
+        return await self.local(on_delta=on_delta).prompt(content)
+
+    def local(
+        self,
+        *,
+        model: ModelSpec | Sequence[ModelSpec] | None = None,
+        deps: Any = _NOT_GIVEN,
+        clock: Clock | None = None,
+        on_delta: Callable[[Delta], None] | None = None,
+        user: str = "",
+    ) -> LocalSession:
+        """Return a conversation in this process, kept in memory.
+
+        `model` and `deps` replace the agent's model and what the app's lifespan yields. `on_delta` is told of every
+        piece of an answer.
+        """
+        override = self._override.get() or _Override()
+        models = _models(model) if model is not None else override.models or self.options.models
+        given = (deps,) if deps is not _NOT_GIVEN else (override.deps,) if override.has_deps else ()
+        time = clock or SystemClock()
+
+        @asynccontextmanager
+        async def scope() -> AsyncGenerator[Means]:
+            async with self.home.deps_of(self, *given) as held, open_models(models, base_dir=self.home.base_dir, clock=time) as opened:
+                yield self.means(opened, Hands(self.name, self.tools, held), on_delta=_telling(on_delta))
+
+        head = {"tenant": "default", "session": "local", "agent": self.name, "user": user, "platform": "local"}
+        decode = self.output.decode if self.output else _as_it_is
+        attempts = self.options.limits.paid_attempts
+        self.check()
+        return LocalSession(LocalAgent(self.table(), React(), scope, decode, attempts), MemorySession(time, head))
+
+    @contextmanager
+    def override(self, *, model: ModelSpec | Sequence[ModelSpec] | None = None, deps: Any = _NOT_GIVEN) -> Generator[None]:
+        """Replace the model or the deps of what is run in this process inside the `with` block; for tests."""
+        before = self._override.get() or _Override()
+        models = _models(model) if model is not None else before.models
+        now = _Override(models, before.deps, before.has_deps) if deps is _NOT_GIVEN else _Override(models, deps, has_deps=True)
+        token = self._override.set(now)
+        try:
+            yield
+        finally:
+            self._override.reset(token)
+
+
+def _telling(on_delta: Callable[[Delta], None] | None) -> Callable[[TurnView, Delta], None] | None:
+    if on_delta is None:
+        return None
+
+    def tell(_view: TurnView, delta: Delta) -> None:
+        on_delta(delta)
+
+    return tell
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _models(model: ModelSpec | Sequence[ModelSpec]) -> tuple[ModelSpec, ...]:
+    return tuple(model) if isinstance(model, list | tuple) else (model,)  # pyright: ignore[reportReturnType]
+
+
+def _fact(one: AnyTool) -> ToolFact:
+    """Return what the engine has to know of a tool. A parked call waits as long as the tool was declared to."""
+    waits = one.park or (one.limit if one.kind == "lift" else None)
+    timeout_ms = int(waits.total_seconds() * 1000) if waits else DAY_MS
+    return ToolFact(one.kind, one.wait, one.idempotent, one.queue, timeout_ms if one.kind != "plain" else None)

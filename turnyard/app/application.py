@@ -1,0 +1,177 @@
+"""An app: the agents of a user's module and what they share while a process runs them."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+from turnyard.app.agent import Agent, AgentOptions, AnyTool, Instructions, Mode
+from turnyard.app.limits import Limits
+from turnyard.app.models import ModelSpec
+from turnyard.errors import ConfigError, UnknownAgent
+from turnyard.records.manifest import Manifest
+
+Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}\Z")
+_MODES = ("steer", "follow_up", "collect", "interrupt", "rollback", "reject")
+_STRATEGIES = ("react",)
+
+
+class App:
+    """A set of agents.
+
+    `lifespan` is an async context manager that a process enters once; what it yields is `ctx.deps` of every tool.
+    Scripts of scripted models are looked for beside the file that makes the app.
+    """
+
+    def __init__(self, *, lifespan: Lifespan | None = None) -> None:
+        self.lifespan = lifespan
+        self.spec = ""
+        frame = inspect.currentframe()
+        self.base_dir = _folder_of(frame.f_back.f_globals.get("__file__") if frame and frame.f_back else None)
+        self._agents: dict[str, Agent] = {}
+
+    def __getitem__(self, name: str) -> Agent:
+        """Return the agent of this name.
+
+        Raises:
+            UnknownAgent: there is none; the message lists those there are.
+        """
+        if name not in self._agents:
+            raise UnknownAgent(f"the app has no agent {name!r}; it has {', '.join(self._agents) or 'none'}")
+        return self._agents[name]
+
+    def __iter__(self) -> Iterator[Agent]:
+        """Yield the agents in the order they were declared."""
+        return iter(self._agents.values())
+
+    @property
+    def agents(self) -> Mapping[str, Agent]:
+        """Return the agents by name."""
+        return MappingProxyType(self._agents)
+
+    def agent(
+        self,
+        name: str,
+        *,
+        model: ModelSpec | Sequence[ModelSpec],
+        instructions: Instructions = "",
+        tools: Sequence[AnyTool] = (),
+        output: Any = None,
+        pool: str = "default",
+        version: str | None = None,
+        mode: Mode = "steer",
+        complete_when: Literal["settled", "turn"] = "turn",
+        strategy: str = "react",
+        model_settings: Mapping[str, Any] | None = None,
+        limits: Limits | None = None,
+        terminal_tool: str | None = None,
+    ) -> Agent:
+        """Declare an agent.
+
+        Args:
+            name: what it is called everywhere: 1 to 63 of a-z, 0-9, _ and -, beginning with a letter.
+            model: `provider:NAME`, a name from `models` in turnyard.yaml, or several, tried in order.
+            instructions: the system message, or a function of the turn's context that returns it, asked once per turn.
+            tools: what the model may call.
+            output: a type; the answer is then one JSON value of it, and checked. None: the answer is text.
+            pool: which workers run its turns.
+            version: a name for this version of it; None derives one from the declaration.
+            mode: what a message does that arrives while a turn runs.
+            complete_when: whether its chat answers are done with the turn, or when every call is settled.
+            strategy: how a turn goes on; "react" asks and calls until there is an answer.
+            model_settings: passed to the model with every request.
+            limits: how far one turn may go.
+            terminal_tool: a reply without a call of this tool does not end a turn.
+
+        Raises:
+            ConfigError: a value cannot be used, or the name is taken.
+        """
+        _check_name("agent", name)
+        _check_name("pool", pool)
+        if name in self._agents:
+            raise ConfigError(f"two agents are called {name}; rename one")
+        models = tuple(model) if isinstance(model, list | tuple) else (model,)
+        _check_choices(name, models, mode, strategy)
+        options = AgentOptions(
+            models=models,  # pyright: ignore[reportArgumentType]
+            instructions=instructions,
+            output=output,
+            pool=pool,
+            version=version,
+            mode=mode,
+            complete_when=complete_when,
+            strategy=strategy,
+            model_settings=dict(model_settings or {}),
+            limits=limits or Limits(),
+            terminal_tool=terminal_tool,
+        )
+        made = Agent(self, name, options, tools)
+        self._agents[name] = made
+        return made
+
+    def include(self, other: App) -> None:
+        """Take in another app's agents; each keeps the lifespan of the app that declared it.
+
+        Raises:
+            ConfigError: an agent's name is taken.
+        """
+        for one in other:
+            if self._agents.get(one.name, one) is not one:
+                raise ConfigError(f"two agents are called {one.name}: one here, one of the app that is included; rename one")
+            self._agents[one.name] = one
+
+    def manifests(self) -> list[Manifest]:
+        """Return what workers publish of each agent.
+
+        Raises:
+            ConfigError: an agent's declaration cannot run.
+        """
+        return [one.manifest() for one in self]
+
+    # -- what a process holds for the agents --------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[dict[str, Any]]:
+        """Enter the lifespans of all agents' apps, once each; yield the deps by agent name."""
+        async with AsyncExitStack() as stack:
+            held: dict[int, Any] = {}
+            for one in self:
+                home = one.home
+                if id(home) not in held:
+                    held[id(home)] = await stack.enter_async_context(home.lifespan(home)) if home.lifespan else None
+            yield {one.name: held[id(one.home)] for one in self}
+
+    @asynccontextmanager
+    async def deps_of(self, agent: Agent, *given: Any) -> AsyncGenerator[Any]:
+        """Yield the deps for one agent: the given ones, else what the lifespan of its app yields."""
+        lifespan = agent.home.lifespan
+        if given or lifespan is None:
+            yield given[0] if given else None
+            return
+        async with lifespan(agent.home) as held:
+            yield held
+
+
+def _folder_of(file: object) -> Path:
+    return Path(file).resolve().parent if isinstance(file, str) else Path.cwd()
+
+
+def _check_name(what: str, name: str) -> None:
+    if not _NAME.match(name):
+        raise ConfigError(f"{what} {name!r}: a name is 1 to 63 of a-z, 0-9, _ and -, and begins with a letter")
+
+
+def _check_choices(name: str, models: Sequence[Any], mode: str, strategy: str) -> None:
+    if not models or not all(isinstance(m, str) or hasattr(m, "stream") for m in models):
+        raise ConfigError(f"agent {name}: model= is 'provider:NAME', a name from turnyard.yaml, or a list of those")
+    if mode not in _MODES:
+        raise ConfigError(f"agent {name}: mode={mode!r} is not one of {', '.join(_MODES)}")
+    if strategy not in _STRATEGIES:
+        raise ConfigError(f"agent {name}: strategy={strategy!r} is not one of {', '.join(_STRATEGIES)}")

@@ -1,0 +1,107 @@
+"""How the calls of an agent's tools are run: each with the context of its turn, never with what the model says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from turnyard.engine.effects import Parked, RunTool, ToolResult
+from turnyard.records.commit import Row, TurnView
+from turnyard.records.log import USER
+from turnyard.tools.context import CallUrls, ToolContext
+from turnyard.tools.runtime import ToolOutcome, run_tool
+from turnyard.tools.tool import Tool
+
+AnyTool = Tool[..., Any]
+Report = Callable[[str, float, str], Awaitable[None]]
+
+
+async def _unheard(_call: str, _fraction: float, _note: str) -> None:
+    """Drop a progress report: nobody follows."""
+
+
+def _no_urls(_call: str) -> CallUrls:
+    return CallUrls("http://localhost.invalid/callback", "http://localhost.invalid/outcome")
+
+
+def _never() -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a call may reach beyond its arguments, wherever it runs.
+
+    `urls` gives the URLs at which a parked call is answered, by call id; `report` passes progress on to followers.
+    """
+
+    version: str = ""
+    urls: Callable[[str], CallUrls] = _no_urls
+    report: Report = _unheard
+    cancelled: Callable[[], bool] = _never
+
+
+@dataclass(frozen=True, slots=True)
+class Hands:
+    """Run the calls of one agent's turns. `deps` is what the app's lifespan yielded."""
+
+    agent: str
+    tools: Mapping[str, AnyTool]
+    deps: Any
+    around: Surroundings = field(default_factory=Surroundings)
+
+    async def run(self, view: TurnView, effect: RunTool) -> ToolResult | Parked:
+        """Run one call; never raises, except CancelledError when this task is cancelled."""
+        tool = self.tools[effect.name]
+        return read_outcome(await run_tool(tool, effect.args, self.context(view, effect.row, effect.key, tool)))
+
+    def context(self, view: TurnView, row: Row, key: str, tool: AnyTool) -> ToolContext[Any]:
+        """Return the context of a call."""
+        head, around, call = view.head, self.around, row.call
+
+        async def report(fraction: float, note: str) -> None:
+            await around.report(call, fraction, note)
+
+        return ToolContext(
+            deps=self.deps,
+            tenant=head.get("tenant", ""),
+            session=head.get("session", ""),
+            agent=self.agent,
+            turn=view.turn,
+            call_id=call,
+            idempotency_key=key,
+            user=head.get("user", ""),
+            agent_version=around.version,
+            attempt=row.attempt,
+            approved=row.decision == "allow",
+            metadata=_metadata(view),
+            platform=head.get("platform") or "http",
+            urls=around.urls(call) if tool.kind == "callback" else None,
+            report=report,
+            cancel_requested=around.cancelled,
+        )
+
+
+def read_outcome(outcome: ToolOutcome) -> ToolResult | Parked:
+    """Return what the engine has to know of what a tool brought."""
+    if outcome.park is None:
+        return ToolResult(outcome.content, outcome.is_error, outcome.closes)
+    expires_in = outcome.park.expires_in
+    return Parked(outcome.content, int(expires_in.total_seconds() * 1000) if expires_in else None)
+
+
+def expiry(deadline_ms: int | None) -> datetime | None:
+    """Return a deadline as the time a tool sees."""
+    return datetime.fromtimestamp(deadline_ms / 1000, UTC) if deadline_ms is not None else None
+
+
+def _metadata(view: TurnView) -> dict[str, str]:
+    """Return the metadata of the latest message of the turn."""
+    for entry in reversed(view.entries):
+        if entry.turn != view.turn:
+            break
+        if entry.type == USER:
+            return cast("dict[str, str]", entry.body.get("metadata") or {})
+    return {}

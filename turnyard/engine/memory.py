@@ -1,0 +1,261 @@
+"""One session in this process: its inbox, its log, its call rows and its jobs.
+
+It keeps the same promises as a session in Redis, one script being one method: a message becomes exactly one entry,
+the first outcome of a call stands, what belongs to a call that was answered before comes as an aside, and a message
+never lands between a call and its result. Nothing outlives the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from turnyard.ports import Clock
+from turnyard.records import ids
+from turnyard.records.commit import CallKind, Row, RowState
+from turnyard.records.jobs import JobState
+from turnyard.records.log import NOTICE, LogRecord
+
+State = Literal["idle", "ready", "running", "parked"]
+Settled = Literal["accepted", "duplicate", "conflict", "gone"]
+
+
+@dataclass(slots=True)
+class Item:
+    """Something that waits in the inbox. One that does not wake joins a turn but starts none."""
+
+    kind: Literal["user", "notice", "note"]
+    wake: bool
+    body: dict[str, Any]
+    job: str = ""
+    group_key: str = ""
+    call: str = ""
+    outcome: str = ""
+    late: bool = False
+
+
+@dataclass(slots=True)
+class CallRow:
+    """One call and what is known of its fate."""
+
+    call: str
+    name: str
+    kind: CallKind
+    turn: str
+    jobs: tuple[str, ...]
+    awaited: bool
+    idempotent: bool
+    args: dict[str, Any]
+    state: RowState = "open"
+    outcome: str | None = None
+    body: dict[str, Any] | None = None
+    late: dict[str, Any] | None = None
+    demoted: bool = False
+    decision: str | None = None
+    answered: bool = False
+    deadline_ms: int | None = None
+    correlation: str | None = None
+
+    @property
+    def waiting(self) -> bool:
+        """Tell whether the call is parked without an outcome."""
+        return self.state == "parked" and self.outcome is None
+
+    def row(self) -> Row:
+        """Return what the engine sees of it."""
+        return Row(
+            self.call,
+            self.kind,
+            self.state,
+            self.awaited,
+            self.outcome,
+            demoted=self.demoted,
+            idempotent=self.idempotent,
+            decision=self.decision,
+        )
+
+
+@dataclass(slots=True)
+class MemoryJob:
+    """One accepted message and how its answer stands."""
+
+    id: str
+    state: JobState = "queued"
+    open: int = 0
+    text: str = ""
+    output: Any = None
+    error: dict[str, Any] | None = None
+    cause: str | None = None
+
+
+@dataclass(slots=True)
+class MemorySession:
+    """The state of one session. `accept`, `notice`, `outcome` and their like are what the outside may do to it."""
+
+    clock: Clock
+    head: dict[str, str]
+    state: State = "idle"
+    store: str = "local.0"
+    turn: str = ""
+    epoch: int = 0
+    rev: int = 0
+    cancel: str | None = None
+    log: list[LogRecord] = field(default_factory=list[LogRecord])
+    inbox: list[Item] = field(default_factory=list[Item])
+    rows: dict[str, CallRow] = field(default_factory=dict[str, CallRow])
+    pending: list[str] = field(default_factory=list[str])
+    jobs: dict[str, MemoryJob] = field(default_factory=dict[str, MemoryJob])
+    turn_jobs: list[str] = field(default_factory=list[str])
+    usage: dict[str, int] = field(default_factory=dict[str, int])
+
+    # -- what arrives -------------------------------------------------------------------------------------------------
+
+    def accept(self, body: dict[str, Any]) -> str:
+        """Take in a user's message, which wakes the session; return the id of its job.
+
+        A parked approval is superseded by it, another awaited call becomes detached, so that the message is answered.
+        """
+        job = MemoryJob(ids.new_job_id(0))
+        self.jobs[job.id] = job
+        self.inbox.append(Item("user", wake=True, body=body, job=job.id))
+        if self.state == "parked":
+            self.overtake()
+        self.wake()
+        return job.id
+
+    def inject(self, body: dict[str, Any], *, wake: bool = False) -> None:
+        """Add context that the next model call sees; by itself it starts nothing unless `wake`."""
+        if self.turn or self.inbox or wake:
+            self.inbox.append(Item("notice", wake=wake, body=body))
+            self.wake()
+        else:
+            self.append(LogRecord(0, NOTICE, body=body))
+
+    def notice(self, body: dict[str, Any], *, group: str, key: str) -> None:
+        """Leave a notice; an unshown one of the same group and key is replaced, a shown one stays."""
+        group_key = f"{group}\n{key}"
+        waiting = next((i for i in self.inbox if i.group_key == group_key), None)
+        if waiting is not None:
+            waiting.body = body
+        else:
+            self.inbox.append(Item("notice", wake=False, body=body, group_key=group_key))
+
+    def clear(self, *, group: str, key: str) -> None:
+        """Remove the notices of a group and key, shown or not."""
+        group_key = f"{group}\n{key}"
+        self.inbox = [i for i in self.inbox if i.group_key != group_key]
+        self.log = [r for r in self.log if r.group_key != group_key]
+
+    def outcome(self, call: str, outcome: str, body: dict[str, Any] | None) -> Settled:
+        """Give a call its outcome. The first one stands; one that was given up takes one late result more."""
+        row = self.rows.get(call)
+        if row is None:
+            return "gone"
+        if row.outcome in ("timeout", "unknown") and row.late is None:
+            row.late = body or {}
+            self.inbox.append(Item("note", wake=True, body=row.late, call=call, outcome=outcome, late=True))
+        elif row.outcome is not None:
+            return "duplicate" if (row.outcome, row.body) == (outcome, body) else "conflict"
+        else:
+            self.settle(row, outcome, body)
+            if not row.awaited:
+                self.inbox.append(Item("note", wake=True, body=body or {}, call=call, outcome=outcome))
+        self.wake()
+        return "accepted"
+
+    def decide(self, call: str, *, allow: bool) -> Settled:
+        """Let a call that waits for approval run, or deny it."""
+        row = self.rows.get(call)
+        if row is None or row.kind != "approval":
+            return "gone"
+        if row.decision is not None or row.outcome is not None:
+            return "conflict"
+        row.decision = "allow" if allow else "deny"
+        if allow:
+            row.state, row.awaited = "allowed", False
+        else:
+            self.settle(row, "denied", None)
+        self.wake()
+        return "accepted"
+
+    def request_cancel(self, cause: str = "user") -> bool:
+        """Ask the open turn to end; False when there is none. Its parked calls are cancelled at once."""
+        if not self.turn:
+            return False
+        self.cancel = cause
+        for row in self.rows.values():
+            if row.waiting and row.turn == self.turn:
+                self.settle(row, "cancelled", None)
+                if row.answered:
+                    self.inbox.append(Item("note", wake=False, body={}, call=row.call, outcome="cancelled"))
+                    self.settle_jobs(row)
+                    self._cancel_waiting(row, cause)
+        if self.state == "parked":
+            self.state = "ready"
+        return True
+
+    def expire(self) -> list[str]:
+        """Give up the calls whose time is over; return them."""
+        due = [r for r in self.rows.values() if r.waiting and r.deadline_ms is not None and r.deadline_ms <= self.clock.now_ms()]
+        for row in due:
+            self.settle(row, "timeout", None)
+            if not row.awaited:
+                self.inbox.append(Item("note", wake=True, body={}, call=row.call, outcome="timeout"))
+        self.wake()
+        return [row.call for row in due]
+
+    # -- what the transitions share -----------------------------------------------------------------------------------
+
+    @property
+    def awaiting(self) -> int:
+        """How many parked calls hold the turn."""
+        return sum(1 for r in self.rows.values() if r.awaited and r.waiting)
+
+    @property
+    def wakes(self) -> bool:
+        """Tell whether something in the inbox starts a turn."""
+        return any(i.wake for i in self.inbox)
+
+    def wake(self) -> None:
+        """Become ready when there is something to do and nothing to wait for."""
+        if (self.state == "idle" and self.wakes) or (self.state == "parked" and self.awaiting == 0):
+            self.state = "ready"
+
+    def settle(self, row: CallRow, outcome: str, body: dict[str, Any] | None) -> bool:
+        """Give a row its outcome unless it has one."""
+        if row.outcome is not None:
+            return False
+        row.outcome, row.body = outcome, body
+        return True
+
+    def settle_jobs(self, row: CallRow) -> None:
+        """Count one call less as open for the jobs that it was made for."""
+        for job in (self.jobs[j] for j in row.jobs):
+            job.open -= 1
+
+    def _cancel_waiting(self, row: CallRow, cause: str) -> None:
+        for job in (self.jobs[j] for j in row.jobs):
+            if job.state == "waiting" and job.open == 0:
+                job.state, job.cause = "cancelled", cause
+
+    def overtake(self) -> None:
+        """Let a user who writes again go first."""
+        for row in self.rows.values():
+            if row.awaited and row.waiting:
+                if row.kind == "approval":
+                    self.settle(row, "superseded", None)
+                else:
+                    row.awaited, row.demoted = False, True
+
+    def append(self, record: LogRecord) -> LogRecord:
+        """Write one record at the end of the log."""
+        seq = self.log[-1].seq + 1 if self.log else 1
+        now_ms = self.clock.now_ms()
+        stored = replace(record, seq=seq, epoch=self.epoch, turn=self.turn, step=self.rev, at_ms=now_ms)
+        self.log.append(stored)
+        return stored
+
+    def parked(self) -> Sequence[CallRow]:
+        """Return the calls that wait outside, oldest first."""
+        return [r for r in self.rows.values() if r.waiting]

@@ -1,0 +1,120 @@
+"""How the effects of one turn are performed: the model is asked, tools are run.
+
+Whatever stores the turn, the same `Performer` does its effects. It keeps the calls of a parallel batch running while
+their results are committed one by one, and stops them all when the turn is cancelled or let go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from turnyard.engine.effects import AskModel, Effect, Failure, ModelAnswer, Parked, Result, RunBatch, RunTool, ToolResult
+from turnyard.engine.render import render
+from turnyard.errors import ModelError
+from turnyard.ports import Delta, Done, ModelRequest, Provider, ToolSpec
+from turnyard.records.commit import TurnView
+
+Run = Callable[[TurnView, RunTool], Awaitable[ToolResult | Parked]]
+Instruct = Callable[[TurnView], Awaitable[str]]
+Prepare = Callable[[TurnView], Awaitable[TurnView]]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A provider and the name of the model behind it."""
+
+    provider: Provider
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What an agent's turns are done with.
+
+    `models` are tried in order: the next one when the one before failed. `run` runs one call and never raises.
+    `instruct` gives the system message and is asked once per turn. `on_delta` is told of every streamed piece; it
+    must not block. `prepare` may change what the next request shows, each time before the model is asked.
+    """
+
+    models: Sequence[Model]
+    run: Run
+    instruct: Instruct
+    tools: Sequence[ToolSpec] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    on_delta: Callable[[TurnView, Delta], None] | None = None
+    prepare: Prepare | None = None
+
+
+class Performer:
+    """Does the effects of the turns that one worker runs on a session."""
+
+    def __init__(self, means: Means) -> None:
+        self._means = means
+        self._system: tuple[str, str] | None = None
+        self._running: dict[str, asyncio.Task[ToolResult | Parked]] = {}
+
+    async def perform(self, view: TurnView, effect: Effect) -> tuple[Effect, Result]:
+        """Do `effect`; return it and what came of it, or, for a batch, the call that finished first and its result."""
+        if isinstance(effect, AskModel):
+            return effect, await self._ask(view, effect)
+        if isinstance(effect, RunTool):
+            return effect, await self._means.run(view, effect)
+        if isinstance(effect, RunBatch):
+            return await self._first_of(view, effect)
+        return effect, None
+
+    async def aclose(self) -> None:
+        """Stop the calls that still run."""
+        tasks = list(self._running.values())
+        self._running.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- the model ----------------------------------------------------------------------------------------------------
+
+    async def _ask(self, view: TurnView, effect: AskModel) -> ModelAnswer | Failure:
+        shown = await self._means.prepare(view) if self._means.prepare else view
+        messages = render(shown.entries, system=await self._instructions(view))
+        failure = Failure("model_error", "the agent has no model")
+        for model in self._means.models:
+            # a provider may change what it is given; the caller's settings stay as they are
+            settings = copy.deepcopy(dict(self._means.settings))
+            request = ModelRequest(model.name, messages, self._means.tools, settings, effect.key)
+            try:
+                return ModelAnswer(await self._answer(view, model, request))
+            except ModelError as error:
+                failure = Failure(error.code, str(error), retryable=error.retryable)
+        return failure
+
+    async def _answer(self, view: TurnView, model: Model, request: ModelRequest) -> Done:
+        async for item in model.provider.stream(request):
+            if isinstance(item, Done):
+                return item
+            if self._means.on_delta is not None:
+                self._means.on_delta(view, item)
+        raise ModelError(f"the stream of {model.name} ended before its answer was complete", retryable=True)
+
+    async def _instructions(self, view: TurnView) -> str:
+        """Return the system message, evaluated once per turn so that prompt caches hold."""
+        if self._system is None or self._system[0] != view.turn:
+            self._system = (view.turn, await self._means.instruct(view))
+        return self._system[1]
+
+    # -- a parallel batch ---------------------------------------------------------------------------------------------
+
+    async def _first_of(self, view: TurnView, batch: RunBatch) -> tuple[Effect, Result]:
+        for call in batch.calls:
+            if call.row.call not in self._running:
+                self._running[call.row.call] = asyncio.ensure_future(self._means.run(view, call))
+        try:
+            await asyncio.wait([self._running[c.row.call] for c in batch.calls], return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            await self.aclose()
+            raise
+        done = next(c for c in batch.calls if self._running[c.row.call].done())
+        return done, self._running.pop(done.row.call).result()

@@ -1,0 +1,34 @@
+"""What it takes to decide the course of a turn.
+
+A strategy is pure: the same view gives the same effect on any worker, and the same result the same commit. That is
+what lets a turn move between workers at any step.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from turnyard.engine.effects import Effect, Result, ToolTable
+from turnyard.records.commit import Commit, TurnView
+
+
+class Strategy(Protocol):
+    """Decides what a turn does next. `version` grows when turns under way could not be continued by the new code."""
+
+    @property
+    def name(self) -> str:
+        """The word that agents choose it by."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """Which of its versions this is, from 1."""
+        ...
+
+    def next_effect(self, view: TurnView, facts: ToolTable) -> Effect:
+        """Return the one thing to do now."""
+        ...
+
+    def commit_after(self, view: TurnView, effect: Effect, *, result: Result, facts: ToolTable) -> Commit:
+        """Return the commit that follows from what came of it."""
+        ...

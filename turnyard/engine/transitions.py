@@ -1,0 +1,225 @@
+"""How a turn of an in-process session begins, moves on and ends.
+
+`begin` and `commit` mean what they mean in the protocol: a commit happens whole, only on the revision it was made for,
+and the claim is the only way by which what others wrote gets into the log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from turnyard.engine.memory import CallRow, Item, MemorySession
+from turnyard.errors import Diverged
+from turnyard.records import ids
+from turnyard.records.commit import PLACEHOLDER, Answer, Commit, NewCall, Note, Say, TurnView
+from turnyard.records.log import ASSISTANT, CALL, NOTICE, RESULT, USER, LogRecord
+
+
+def begin(s: MemorySession) -> TurnView | None:
+    """Take the session when it is ready; None when there is nothing to do."""
+    if s.state != "ready":
+        return None
+    s.state = "running"
+    s.epoch += 1
+    if not s.turn:
+        s.turn = ids.new_turn_id()
+    if not s.cancel:
+        claim(s)
+    return _view(s, frozenset())
+
+
+def commit(s: MemorySession, view: TurnView, change: Commit) -> TurnView:
+    """Make one transition; return what the turn shows then.
+
+    Raises:
+        Diverged: the session moved on since `view`.
+    """
+    if s.state != "running" or view.epoch != s.epoch or view.rev != s.rev:
+        raise Diverged(f"the session is at revision {s.rev}, the commit is for the one after {view.rev}")
+    if change.ending == "finish" and s.awaiting > 0 and not s.cancel and not (change.closing and change.failure):
+        return replace(view, code="AWAITS")
+    s.rev += 1
+    for part in change.append:
+        _append(s, part)
+    _rows(s, change)
+    for name, n in change.usage.items():
+        s.usage[name] = s.usage.get(name, 0) + n
+    mine = (view.mine - {a.call for a in change.append if isinstance(a, Answer)} - {a.call for a in change.settle}) | set(change.start)
+    _end(s, change)
+    return _view(s, frozenset(mine - set(change.unstart)))
+
+
+def claim(s: MemorySession) -> int:
+    """Write outcomes of awaited calls, then the inbox, into the log; return how many items that were.
+
+    The inbox stays where it is while a declared call has no answer.
+    """
+    for call in list(s.pending):
+        row = s.rows[call]
+        if row.demoted and (row.state == "parked" or row.outcome is not None):
+            _result(s, row, PLACEHOLDER, None)
+        elif row.outcome is not None and (row.awaited or row.kind == "approval"):
+            _result(s, row, row.outcome, row.body)
+    if s.pending:
+        return 0
+    items, s.inbox = s.inbox, []
+    for item in items:
+        _claim_item(s, item)
+    return len(items)
+
+
+# -- entries ----------------------------------------------------------------------------------------------------------
+
+
+def _claim_item(s: MemorySession, item: Item) -> None:
+    if item.kind == "user":
+        s.append(LogRecord(0, USER, jobs=(item.job,), body=item.body))
+        s.jobs[item.job].state = "running"
+        s.turn_jobs.append(item.job)
+    elif item.kind == "notice":
+        s.append(LogRecord(0, NOTICE, group_key=item.group_key, body=item.body))
+    else:
+        _aside(s, item)
+
+
+def _aside(s: MemorySession, item: Item) -> None:
+    row = s.rows[item.call]
+    s.append(LogRecord(0, RESULT, call=item.call, kind=row.kind, outcome=item.outcome, aside=True, late=item.late, body=item.body))
+    if not item.late and item.outcome != "cancelled":
+        s.settle_jobs(row)
+    for job in row.jobs:
+        if job not in s.turn_jobs and s.jobs[job].state in ("waiting", "running"):
+            s.jobs[job].state = "running"
+            s.turn_jobs.append(job)
+
+
+def _append(s: MemorySession, part: Say | Answer | Note) -> None:
+    if isinstance(part, Say):
+        s.append(LogRecord(0, ASSISTANT, body=part.body))
+        for call in part.calls:
+            _declare(s, call)
+    elif isinstance(part, Note):
+        s.append(LogRecord(0, part.type, body=part.body))
+    elif part.outcome == PLACEHOLDER:
+        s.rows[part.call].correlation = (part.body or {}).get("correlation")
+        _result(s, s.rows[part.call], PLACEHOLDER, part.body)
+    else:
+        row = s.rows[part.call]
+        s.settle(row, part.outcome, part.body)
+        _result(s, row, row.outcome or part.outcome, row.body)
+
+
+def _declare(s: MemorySession, call: NewCall) -> None:
+    s.append(LogRecord(0, CALL, call=call.id, kind=call.kind, body=call.body))
+    jobs = tuple(s.turn_jobs)
+    s.rows[call.id] = CallRow(call.id, call.body["name"], call.kind, s.turn, jobs, call.awaited, call.idempotent, call.body["args"])
+    s.pending.append(call.id)
+    for job in jobs:
+        s.jobs[job].open += 1
+
+
+def _result(s: MemorySession, row: CallRow, outcome: str, body: dict[str, object] | None) -> None:
+    s.append(LogRecord(0, RESULT, call=row.call, kind=row.kind, outcome=outcome, body=body or {}))
+    s.pending.remove(row.call)
+    row.answered = True
+    if outcome != PLACEHOLDER:
+        s.settle_jobs(row)
+
+
+# -- rows and endings -------------------------------------------------------------------------------------------------
+
+
+def _rows(s: MemorySession, change: Commit) -> None:
+    for park in change.park:
+        row = s.rows[park.call]
+        if row.outcome is None and row.state in ("open", "started"):
+            row.state, row.deadline_ms = "parked", s.clock.now_ms() + park.deadline_ms
+    for answer in change.settle:
+        s.settle(s.rows[answer.call], answer.outcome, answer.body)
+    if not s.cancel:
+        for call in change.start:
+            s.rows[call].state = "started"
+    for call in change.unstart:
+        row = s.rows[call]
+        if row.state == "started" and row.outcome is None:
+            row.state = "allowed" if row.decision == "allow" else "open"
+
+
+def _end(s: MemorySession, change: Commit) -> None:
+    if change.ending == "finish":
+        _finish(s, change)
+    elif change.ending == "park":
+        _park(s)
+    elif change.ending == "yield":
+        s.state = "ready"
+    elif change.claim and not s.cancel:
+        claim(s)
+
+
+def _park(s: MemorySession) -> None:
+    if any(i.kind == "user" for i in s.inbox):
+        s.overtake()
+    if s.cancel:
+        return
+    if s.awaiting == 0:
+        claim(s)
+    else:
+        s.state = "parked"
+
+
+def _finish(s: MemorySession, change: Commit) -> None:
+    cancelled = s.cancel
+    if change.closing:
+        _close_calls(s)
+    _end_jobs(s, change, cancelled)
+    s.turn, s.cancel, s.turn_jobs = "", None, []
+    if s.wakes and not cancelled:
+        s.turn = ids.new_turn_id()
+        claim(s)
+        return
+    s.state = "idle"
+    s.wake()
+
+
+def _close_calls(s: MemorySession) -> None:
+    for call in list(s.pending):
+        row = s.rows[call]
+        if row.row().detached and row.outcome not in (None, "cancelled"):
+            _result(s, row, PLACEHOLDER, None)
+        else:
+            s.settle(row, "cancelled", None)
+            _result(s, row, row.outcome or "cancelled", row.body)
+
+
+def _end_jobs(s: MemorySession, change: Commit, cancelled: str | None) -> None:
+    said = next((r.body for r in reversed(s.log) if r.type == ASSISTANT and r.turn == s.turn), dict[str, object]())
+    for job in (s.jobs[j] for j in s.turn_jobs):
+        if job.open > 0 and not cancelled and not change.failure:
+            job.state = "waiting"
+        elif cancelled:
+            job.state, job.cause = "cancelled", cancelled
+        else:
+            job.state, job.error = ("failed", change.failure) if change.failure else ("succeeded", None)
+            job.text = str(said.get("text", ""))
+            job.output = said.get("output", job.text)
+
+
+def _view(s: MemorySession, mine: frozenset[str]) -> TurnView:
+    running = s.state == "running"
+    rows = tuple(s.rows[c].row() for c in s.pending) if running else ()
+    return TurnView(
+        code="OK",
+        session="local",
+        store=s.store,
+        turn=s.turn,
+        epoch=s.epoch,
+        rev=s.rev,
+        entries=tuple(r for r in s.log if r.is_entry),
+        rows=rows,
+        mine=frozenset(r.call for r in rows if r.call in mine and r.state == "started"),
+        cancel=s.cancel,
+        jobs=tuple(s.turn_jobs),
+        head=s.head,
+        ended=not running,
+        last_seq=s.log[-1].seq if s.log else 0,
+    )
