@@ -9,7 +9,7 @@ from collections.abc import Callable
 from tests.protocol import model
 from tests.protocol.actors import lifters
 from tests.protocol.actors.choices import FAULTY, in_good_hands
-from tests.protocol.actors.engine import absorb, plan
+from tests.protocol.actors.engine import absorb, give_up, plan
 from tests.protocol.actors.invariants import check
 from tests.protocol.actors.world import Action, Violation, copy, fail, worker_id
 from tests.protocol.model import Rules, State
@@ -153,6 +153,13 @@ def do_commit(shard: State, env: State, rules: Rules, action: Action) -> None:
         absorb(worker, sid, answer, request)
 
 
+def do_hasty(shard: State, env: State, rules: Rules, action: Action) -> None:
+    """A worker with a faulty engine finishes a turn that still waits."""
+    worker, sid = env["workers"][action[1]], action[2]
+    request = give_up(rules, worker_id(env, action[1]), sid, worker["jobs"][sid])
+    absorb(worker, sid, model.commit(shard, rules, request, []), request)
+
+
 def do_zombie(shard: State, env: State, rules: Rules, action: Action) -> None:
     """A request of a worker that is gone arrives after all."""
     request = env["zombies"].pop(action[1])
@@ -248,6 +255,7 @@ PERFORM: dict[str, Perform] = {
     "effect_last": do_effect,
     "commit": do_commit,
     "commit_lost": do_commit,
+    "hasty": do_hasty,
     "zombie": do_zombie,
     "drain": do_drain,
     "beat": do_beat,
@@ -260,6 +268,6 @@ PERFORM: dict[str, Perform] = {
 WRITES = frozenset(
     (
         *("accept", "dispatch", "due", "resume", "vendor", "timeout", "deadline", "beginby", "overdue", "tick_dead", "walk"),
-        *("take", "begin", "begin_lost", "commit", "commit_lost", "beat", "expel", "restart", "zombie", "relay", "lbegin", "lout"),
+        *("take", "begin", "begin_lost", "commit", "commit_lost", "hasty", "beat", "expel", "restart", "zombie", "relay", "lbegin", "lout"),
     )
 )

@@ -9,7 +9,7 @@ from tests.protocol.model import State
 FAULTY = frozenset(
     (
         *("arq_rerun", "lbegin_lost", "lcrash", "lexpel", "relay_twice", "begin_lost", "commit_lost"),
-        *("crash", "expel", "timeout", "overdue", "rewind", "drain"),
+        *("crash", "expel", "timeout", "overdue", "rewind", "drain", "hasty"),
     )
 )
 
@@ -46,8 +46,8 @@ def worker_choices(shard: State, env: State, name: str, out: list[Action]) -> No
     jobs = worker["jobs"]
     if any(x[2] <= worker["ver"] for x in shard["turns"]) and len(jobs) < env["capacity"] and owner in shard["workers"]:
         out.append(("take", name))
-    for sid, job in jobs.items():
-        job_choices(env, name, sid, job, out)
+    for sid in jobs:
+        job_choices(shard, env, name, sid, out)
     mine = shard["w"].get(owner, [])
     strangers = any(x not in jobs for x in mine)
     gone = any(job["phase"] != "taken" and sid not in mine for sid, job in jobs.items())
@@ -59,22 +59,31 @@ def worker_choices(shard: State, env: State, name: str, out: list[Action]) -> No
         out.append(("expel", name))
 
 
-def job_choices(env: State, name: str, sid: str, job: State, out: list[Action]) -> None:
+def job_choices(shard: State, env: State, name: str, sid: str, out: list[Action]) -> None:
     """Add the next step of one turn on a worker."""
+    job = env["workers"][name]["jobs"][sid]
     if job["phase"] == "taken":
         out.append(("begin", name, sid))
         if may(env, "lose"):
             out.append(("begin_lost", name, sid))
     elif job["phase"] == "run":
-        out.append(("effect", name, sid))
-        if sum(1 for call in job["marks"] if is_running(job, call)) > 1:
-            out.append(("effect_last", name, sid))
-        if may(env, "drain") and not job.get("drain"):
-            out.append(("drain", name, sid))
+        run_choices(shard, env, name, sid, out)
     elif job["phase"] == "req":
         out.append(("commit", name, sid))
         if may(env, "lose"):
             out.append(("commit_lost", name, sid))
+
+
+def run_choices(shard: State, env: State, name: str, sid: str, out: list[Action]) -> None:
+    """Add what a worker that knows its turn can do next."""
+    job = env["workers"][name]["jobs"][sid]
+    out.append(("effect", name, sid))
+    if sum(1 for call in job["marks"] if is_running(job, call)) > 1:
+        out.append(("effect_last", name, sid))
+    if may(env, "drain") and not job.get("drain"):
+        out.append(("drain", name, sid))
+    if may(env, "hasty") and job["parked"] and shard["s"][sid]["awaiting"] > 0:
+        out.append(("hasty", name, sid))
 
 
 def is_running(job: State, call: str) -> bool:

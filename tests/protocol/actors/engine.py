@@ -32,6 +32,13 @@ def plan(env: State, rules: Rules, owner: str, sid: str, job: State) -> Request:
     return request
 
 
+def give_up(rules: Rules, owner: str, sid: str, job: State) -> Request:
+    """Return the finish of an engine that forgets what its turn waits for."""
+    request = blank(rules, owner, sid, job)
+    request["ending"] = "finish"
+    return request
+
+
 def blank(rules: Rules, owner: str, sid: str, job: State) -> Request:
     """Return a commit that changes nothing yet: the fence, and what the worker has seen of the log."""
     view = job["view"]
@@ -58,9 +65,10 @@ def plan_call(env: State, rules: Rules, job: State, request: Request, pending: l
     """Plan the first call that this worker can still move."""
     rows, call = job["rows"], live[0]
     row = rows[call]
-    waits = row["kind"] in ("tool", "par") or (rules.approved_waits and row["state"] == "allowed")
+    plain = row["kind"] in ("tool", "par")
+    waits = (rules.sequential and plain) or (rules.approved_waits and row["state"] == "allowed")
     before = pending[: pending.index(call)]
-    if rules.sequential and waits and any(other in job["parked"] for other in before):
+    if waits and any(other in job["parked"] for other in before):
         request["ending"] = "park"
     elif row["kind"] == "par":
         plan_parallel(env, job, request, pending, call)

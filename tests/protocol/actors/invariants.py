@@ -27,6 +27,7 @@ def check(shard: State, env: State) -> None:
             fail(f"job {mid} done with open {job['open']}")
     check_causes(shard, env)
     check_effects(shard, env)
+    check_overtaken(shard, env)
     for store, log in shard["log"].items():
         LogCheck(shard, env, store).run(log)
 
@@ -74,6 +75,17 @@ def check_calls(shard: State, sid: str, head: State) -> None:
             fail(f"{sid} ready with nothing to do")
     if sum(1 for row in rows if row["state"] == "started" and row["kind"] != "par" and not row["answered"]) > 1:
         fail(f"{sid} has two STARTED calls")
+
+
+def check_overtaken(shard: State, env: State) -> None:
+    """A parked call gives way only to a message that joins its turn, never to one that waits for its own."""
+    if env["cjobs"]:
+        return  # the message may be cancelled after it did its work
+    for call, row in shard["calls"].items():
+        if row["answered"] or not (row["demoted"] or row["outcome"] == "superseded"):
+            continue
+        if not any(item["kind"] == "user" and item["asker"] for item in shard["s"][row["sid"]]["inbox"]):
+            fail(f"call {call} gave way to a message that does not join its turn")
 
 
 def check_rest(shard: State, sid: str, head: State) -> None:

@@ -26,7 +26,7 @@ def user_message(shard: State, rules: Rules, event: State) -> str:
         mode = interrupt(shard, rules, event, item)
     joins = mode == "steer" and (not head["turn"] or item["store"] == head["tstore"])
     if asker and (joins or not rules.queue_supersede) and head["turn"] and head["awaiting"] > 0:
-        overtake(shard, sid)
+        overtake(shard, rules, sid)
     if mode == "steer":
         put(shard, rules, sid, item)
     wake(shard, rules, sid)

@@ -57,17 +57,18 @@ def aside_cancelled(shard: State, rules: Rules, sid: str, call: str) -> None:
         cancel_settled_jobs(shard, row)
 
 
-def overtake(shard: State, sid: str) -> None:
+def overtake(shard: State, rules: Rules, sid: str) -> None:
     """The asker wrote: parked approvals are superseded, other parked awaited calls become detached, a retry delay stays."""
     head = shard["s"][sid]
     for call, row in rows_of(shard, sid).items():
-        if row["outcome"] is not None or not row["awaited"] or row["state"] != "parked":
+        parked = row["state"] == "parked"
+        if row["outcome"] is not None or not row["awaited"] or (rules.demote_parked and not parked):
             continue
         if row["kind"] == "ap":
             settle(shard, call, "superseded")
         elif row["kind"] != "retry":
             row["awaited"], row["demoted"] = False, True
-            head["awaiting"] -= 1
+            head["awaiting"] -= 1 if parked else 0
 
 
 def strike(shard: State, rules: Rules, sid: str) -> None:

@@ -204,7 +204,7 @@ def park(shard: State, rules: Rules, sid: str, *, cancelled: bool) -> bool:
     """Leave the slot while something is awaited; go on when the answer, or a cancel, was faster."""
     head = shard["s"][sid]
     if head["awaiting"] > 0 and any(item["kind"] == "user" and item["asker"] for item in head["inbox"]):
-        overtake(shard, sid)
+        overtake(shard, rules, sid)
     if rules.park_cancel and cancelled:
         return False
     if head["awaiting"] == 0 and rules.park_zero:

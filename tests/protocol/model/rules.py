@@ -28,7 +28,7 @@ FIXES: dict[str, str] = {
     "ready_empty": "a ready session with nothing left to do becomes idle",
     "queue_supersede": "only what goes to inbox supersedes or demotes",
     "finish_awaits": "finish with awaiting > 0 is refused unless it closes a cancelled turn",
-    "demote_parked": "the placeholder of a demoted call is written only once the call is parked; an open one is launched as detached first",
+    "demote_parked": "only a parked call is demoted; one that is still open is launched first (off: its placeholder may be written, and nobody launches it)",
     "cancel_open": "job.open drops when its call is cancelled, not when an aside is shown",
     "displaced": "a steer or result that had to go to next keeps its right to join: opening a turn of its store takes it, later ones queue behind it",
     "lift_release": "an outcome from a lifted task (accepted or refused), and a begin refused to the row's own owner, take the row out of w:<owner>",

@@ -1,0 +1,169 @@
+"""Which small deployments are searched, and which of them each rule saves.
+
+A deployment is small on purpose: one or two sessions, two or three messages, one or two faults, so that a search reaches the end
+of every interleaving. The first word of a name is its topic.
+"""
+
+from functools import partial
+
+from tests.protocol.actors import Config, Event, message
+
+X = ("x",)
+XY = ("x", "y")
+m = partial(message, "x")
+n = partial(message, "y")
+
+
+def control(event_id: str, kind: str, **more: str) -> Event:
+    """Return a control of session x."""
+    return {"id": event_id, "kind": kind, "sid": "x", **more}
+
+
+CANCEL = control("c1", "cancel")
+NEW = control("n1", "new")
+PAUSE = control("p1", "pause")
+one = partial(Config, cap=1, sids=X)
+
+ARRIVALS = {
+    "steer3": one(plan=[[m("m1", "tool"), m("m2"), m("m3")]]),
+    "modes": one(plan=[[m("m1"), m("m2", mode="follow_up"), m("m3")]]),
+    "follow": one(plan=[[m("m1", mode="follow_up"), m("m2", mode="follow_up")]]),
+    "interrupt": one(plan=[[m("m1", "tool"), m("i1", mode="interrupt"), m("i2", mode="interrupt")]]),
+    "int_steer": one(plan=[[m("m1", "tool"), m("s1"), m("i1", mode="interrupt"), m("s2")]], budget=0),
+    "tt_steer": one(plan=[[m("m1", "tt"), m("m2")]], faults=("expel", "drain")),
+    "newstore": one(plan=[[m("m1", "det"), NEW, m("m2"), m("m3")]], budget=0),
+    "newaw": one(plan=[[m("m1", "aw"), NEW, m("m2")]]),
+    "newstore2": one(plan=[[m("m1", "tool"), NEW, m("m2", mode="follow_up"), m("m3"), m("m4")]], budget=0),
+    "unreadable": one(plan=[[control("u1", "?"), m("m1"), m("m2")]], budget=0, workers=("A",)),
+}
+CALLS = {
+    "await": one(plan=[[m("m1", "aw"), m("m2")]]),
+    "await2": one(plan=[[m("m1", "aa"), m("m2", asker=False)]]),
+    "bystander": one(plan=[[m("m1", "ta"), m("m2", asker=False)]]),
+    "approve": one(plan=[[m("m1", "ap"), m("m2")]]),
+    "approve_t": one(plan=[[m("m1", "at")]]),
+    "approve2": one(plan=[[m("m1", "aada")]], budget=0, workers=("A",)),
+    "batch": one(plan=[[m("m1", "ata"), m("m2", asker=False)]], budget=0, workers=("A",)),
+    "detached": one(plan=[[m("m1", "det"), m("m2")]]),
+    "detaw": one(plan=[[m("m1", "da"), m("m2")]]),
+    "demote": one(plan=[[m("m1", "aa"), m("m2")]], workers=("A",), faults=("expel",)),
+    "hasty": one(plan=[[m("m1", "aa")]], workers=("A",), faults=("hasty",)),
+    "queue_ap": one(plan=[[m("m1", "ap"), m("m2", mode="follow_up")]], budget=0),
+    "par": one(plan=[[m("m1", "pp")]], faults=("crash", "expel", "lose", "drain")),
+    "par3": one(plan=[[m("m1", "ppp")]], budget=2, faults=("expel", "drain"), workers=("A",)),
+    "par_c": one(plan=[[m("m1", "pp")], [CANCEL]], workers=("A",), faults=("expel", "overdue", "drain")),
+    "par_aw": one(plan=[[m("m1", "pa"), m("m2")]], workers=("A",), faults=("expel",)),
+    "par_ip": one(plan=[[m("m1", "ip"), m("m2")]], budget=0, workers=("A",)),
+}
+CANCELS = {
+    "cancel": one(plan=[[m("m1", "ta")], [CANCEL], [m("m2")]]),
+    "cancel3": one(plan=[[m("m1"), m("m2", "tool")], [CANCEL]], budget=0),
+    "cancel_aw": one(plan=[[m("m1", "aw")], [CANCEL]], budget=0),
+    "cancel_tt": one(sids=XY, plan=[[m("m1", "tt")], [CANCEL], [n("n1")]], faults=("overdue",), workers=("A",)),
+    "canceldet": one(plan=[[m("m1", "det"), m("m2", "tool")], [CANCEL]], budget=0),
+    "canceljob": one(sids=XY, plan=[[m("m1"), control("c1", "canceljob", mid="m1")], [n("n1")]]),
+    "roll": one(plan=[[m("m1", "det"), m("r1", mode="rollback")]], budget=0),
+    "roll2": one(plan=[[m("m1", "det"), m("m2", "tool"), m("r1", mode="rollback")]], budget=0, workers=("A",)),
+    "roll_by": one(plan=[[m("m1", "tool"), m("m2", asker=False), m("r1", mode="rollback")]], budget=0, workers=("A",)),
+    "roll_x": one(
+        plan=[[m("m1", "tool"), m("r1", "aw", mode="rollback"), m("r2", mode="rollback")]], workers=("A",), faults=("expel", "overdue")
+    ),
+}
+FLEET = {
+    "two": one(cap=2, sids=XY, plan=[[m("m1", "tt")], [n("n1", "tool")]], workers=("A",), faults=("crash", "expel", "lose", "drain")),
+    "full": one(sids=XY, plan=[[m("m1", "da"), m("m2", mode="follow_up")], [n("n1", "tool")], [CANCEL]], budget=0),
+    "full2": one(cap=2, sids=XY, plan=[[m("m1", "da"), m("i1", mode="interrupt")], [n("n1", mode="follow_up")], [CANCEL]], budget=0),
+    "expel2": one(cap=2, sids=XY, plan=[[m("m1")], [n("n1")]], budget=2, workers=("A",), faults=("expel", "beginby")),
+    "vers": one(plan=[[m("m1", "tt")]], vers={"A": 1, "B": 2}, faults=("expel", "drain")),
+    "vers_aw": one(plan=[[m("m1", "aw"), m("m2", mode="follow_up")]], budget=0, vers={"A": 1, "B": 2}),
+    "events": one(plan=[[m("m1", "ta"), m("m2")]], workers=("A",), events=True, faults=("expel", "lose")),
+    "events_l": one(plan=[[m("m1", "ld")], [m("m2", "tool")]], workers=("A",), lifters=("L",), events=True, faults=("crash",)),
+    "rewind": one(plan=[[m("m1", "tool"), m("m2")]], hist=2, faults=("rewind",)),
+    "rewind_b": one(plan=[[m("m1"), m("m2", mode="follow_up")]], hist=3, workers=("A",), faults=("rewind",)),
+    "rewind_x": one(plan=[[m("m1", "tool")]], budget=2, hist=2, faults=("rewind", "expel")),
+    "rewind_aw": one(plan=[[m("m1", "aw"), m("m2", asker=False)]], hist=2, faults=("rewind",)),
+    "rewind_ev": one(plan=[[m("m1", "tool"), m("m2")]], budget=2, hist=3, workers=("A",), events=True, faults=("lose", "rewind")),
+    "rewind_w": one(plan=[[m("m1")]], budget=2, hist=2, workers=("A",), faults=("crash", "rewind")),
+    "par_rew": one(plan=[[m("m1", "pp")]], hist=3, workers=("A",), faults=("rewind",)),
+}
+lifted = partial(one, workers=("A",), lifters=("L",))
+LIFTED = {
+    "lift": lifted(plan=[[m("m1", "ln")]], budget=2, faults=("crash", "expel", "lose")),
+    "lift_two": lifted(plan=[[m("m1", "ln")]], budget=2, lifters=("L", "M"), faults=("lexpel", "lose", "expel")),
+    "lift_dup": lifted(plan=[[m("m1", "ln")]], budget=2, faults=("crash",)),
+    "lift_tl": lifted(plan=[[m("m1", "ltl")]], faults=("lcrash", "expel")),
+    "lift_i": lifted(plan=[[m("m1", "li")]], budget=4, faults=("lcrash",)),
+    "lift_exp": lifted(plan=[[m("m1", "li")]], budget=2, lifters=("L", "M"), faults=("expel",)),
+    "lift_cancel": lifted(plan=[[m("m1", "li")], [CANCEL]], faults=("crash", "lose")),
+    "lift_det": lifted(plan=[[m("m1", "ld"), m("m2")]], faults=("crash", "expel")),
+    "lift_time": lifted(plan=[[m("m1", "lt")]], budget=2, faults=("timeout", "crash")),
+    "lift_rew": lifted(plan=[[m("m1", "li")]], hist=3, faults=("rewind",)),
+    "lift_ask": lifted(plan=[[m("m1", "ll"), m("m2")]], faults=("lexpel", "expel")),
+}
+quiet = partial(one, budget=0, workers=("A",))
+c = partial(m, mode="collect")
+WAITING = {
+    "collect": one(plan=[[c("m1"), c("m2"), c("m3")]], workers=("A",), faults=("beginby", "expel")),
+    "collect_f": quiet(plan=[[m("m1", "tool", mode="follow_up"), c("m2"), c("m3"), m("m4")]]),
+    "collect_c": quiet(plan=[[c("m1"), c("m2"), control("c1", "canceljob", mid="m1")], [m("m3", mode="later", delay=1)]]),
+    "collect_n": quiet(plan=[[c("m1"), NEW, c("m2"), m("m3", mode="later", delay=1)]]),
+    "notice": quiet(plan=[[control(f"n{i}", "notice", group="g") for i in range(3)], [m("m1", "tool")]]),
+    "notice_n": quiet(plan=[[control("n1", "notice", group="g"), control("w", "new"), control("n2", "notice", group="g"), m("m1")]]),
+    "pause": one(plan=[[m("m1", "tool"), m("m2")], [PAUSE]], workers=("A",), faults=("expel", "drain", "beginby")),
+    "pause_c": one(plan=[[m("m1", "aw"), PAUSE, CANCEL]], workers=("A",), faults=("expel", "drain")),
+    "pause_d": quiet(plan=[[c("m1"), m("m2", mode="follow_up")], [PAUSE]]),
+}
+CONFIGS: dict[str, Config] = {**ARRIVALS, **CALLS, **CANCELS, **FLEET, **LIFTED, **WAITING}
+
+# Configurations that go wrong when the rule is off.
+BREAKS: dict[str, str] = {
+    "park_zero": "await bystander await2 approve",
+    "rows_first": "bystander await approve",
+    "begin_between": "cancel bystander steer3 tt_steer",
+    "begin_next": "follow modes",
+    "one_store": "newstore newaw",
+    "interrupt_inbox": "interrupt int_steer",
+    "cancel_no_claim": "interrupt int_steer cancel",
+    "park_cancel": "cancel cancel_aw",
+    "fence_state": "cancel cancel_tt rewind_x rewind_b",
+    "beat_xx": "rewind_w",
+    "begin_live": "steer3 expel2",
+    "dying": "two expel2",
+    "allowed": "approve approve_t",
+    "unstart": "two tt_steer",
+    "cas_awaiting": "await cancel_aw await2",
+    "new_turn": "cancel3 interrupt cancel steer3",
+    "row_turn": "canceldet",
+    "ready_empty": "canceljob",
+    "queue_supersede": "queue_ap",
+    "finish_awaits": "hasty",
+    "demote_parked": "demote await2",
+    "cancel_open": "canceldet",
+    "displaced": "newstore newstore2",
+    "lift_release": "lift_cancel lift",
+    "lift_try": "lift_exp lift_i",
+    "lift_again": "lift lift_exp",
+    "lift_job": "lift_dup",
+    "lane_parked": "lift_tl",
+    "lift_bound": "lift_i",
+    "lift_owner": "lift lift_exp lift_two",
+    "collect_closed": "collect",
+    "collect_group": "collect collect_f",
+    "dl_member": "collect_c collect_n",
+    "par_rows": "par",
+    "pause_gate": "pause pause_c pause_d",
+    "pause_close": "pause_c",
+    "pause_assigned": "pause",
+    "strike_own": "roll2",
+    "strike_note": "roll roll2",
+    "strike_other": "roll_by",
+    "notice_store": "notice_n",
+    "list_version": "vers vers_aw",
+    "entry_seq": "events events_l",
+    "dead_letter": "unreadable",
+    "base_entry": "rewind_ev",
+    "approved_waits": "approve2",
+    "sequential": "approve_t",
+}
+# Two rules that heal the same hole: only with both off does it show.
+TOGETHER: dict[str, tuple[str, ...]] = {"lane_parked": ("lift_again",)}
