@@ -93,11 +93,13 @@ class Roles:
         self.started.append(role)
         return role
 
-    def dispatcher(self, url: str, *, health: bool = False, **env: str) -> Role:
+    def dispatcher(self, url: str, *, env: dict[str, str] | None = None, health: bool = False) -> Role:
         """Run a dispatcher."""
         return self.start("dispatcher", "--redis", url, env=env, health=health)
 
-    def worker(self, url: str, app: Path, *args: str, role: str = "worker", health: bool = False, **env: str) -> Role:
+    def worker(
+        self, url: str, app: Path, *args: str, role: str = "worker", env: dict[str, str] | None = None, health: bool = False
+    ) -> Role:
         """Run a worker of one app."""
         return self.start("workers", role, "--redis", url, "--app", f"{app}:app", *args, env=env, health=health)
 

@@ -1,1 +1,1 @@
-"""workers: see docs/architecture.md."""
+"""Workers run turns: a supervisor without user code, and children that take, begin and commit."""

@@ -52,7 +52,7 @@ async def test_an_accepted_message_is_admitted_to_a_live_worker(yard: Yard, clea
 
 @pytest.mark.spec("trap-6", "trap-38")
 async def test_an_assignment_that_nobody_begins_is_given_out_again(yard: Yard, clean: str, roles: Roles) -> None:
-    roles.dispatcher(clean, TURNYARD__TIMING__BEGIN_BY_MS="200", TURNYARD__TIMING__TICK_MS="50")
+    roles.dispatcher(clean, env={"TURNYARD__TIMING__BEGIN_BY_MS": "200", "TURNYARD__TIMING__TICK_MS": "50"})
     lists = fleet.Lists(await worker(yard))
     await say(yard, "s1")
     [first] = await fleet.take(yard.shards[0], lists, free=1, block_ms=10_000)
@@ -100,7 +100,7 @@ async def _all(yard: Yard, count: int) -> bool:
 
 
 async def test_the_limits_of_the_settings_are_those_of_the_server(yard: Yard, clean: str, roles: Roles) -> None:
-    roles.dispatcher(clean, TURNYARD__LIMITS__MAX_CONCURRENT_TURNS="3")
+    roles.dispatcher(clean, env={"TURNYARD__LIMITS__MAX_CONCURRENT_TURNS": "3"})
     await worker(yard)
     for i in range(10):
         await say(yard, f"s{i}")

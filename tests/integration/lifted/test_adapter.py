@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 import orjson
 import pytest
@@ -18,7 +18,7 @@ TASK = LiftedTask(0, "abcd.0", "call_1")
 
 
 @contextlib.asynccontextmanager
-async def running(url: str, run: lifted.Run, *, most: int = 2) -> AsyncIterator[asyncio.Event]:
+async def running(url: str, run: lifted.Run, *, most: int = 2) -> AsyncGenerator[asyncio.Event]:
     """A runner of the queue `q` for the length of the block; yields its drain."""
     drain = asyncio.Event()
     runner = LiftRunner(url, "q", run, most=most, clock=SystemClock())

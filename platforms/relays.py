@@ -1,0 +1,79 @@
+"""How parked calls reach what works on them.
+
+A commit that parks a lifted call leaves a record in the log and wakes the lane `arq`; a relay reads what is after the
+lane's cursor and hands each call to arq under an id made of the call and its relay count, so a call that is relayed
+twice by accident is taken once. A relay that dies keeps nothing: its loan ends and another one reads on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from turnyard.backoff import Backoff
+from turnyard.errors import StoreUnavailable
+from turnyard.lifted import LiftedTask, LiftQueue, job_id
+from turnyard.records.log import PARKED, RELAYED
+from turnyard.state import lanes
+
+if TYPE_CHECKING:
+    from turnyard.ports import Clock
+    from turnyard.records.log import LogRecord
+    from turnyard.state.lanes import LaneItem
+    from turnyard.state.yard import Shard, Yard
+
+log = logging.getLogger("turnyard.platforms")
+
+LANE = "arq"
+_BUSY_S = 0.02
+_IDLE_S = 0.5  # what a call may wait for its relay, and what an idle relay costs the server
+
+
+async def run_relays(yard: Yard, drain: asyncio.Event, *, clock: Clock, lifted_url: str) -> None:
+    """Relay the lifted calls of all shards until `drain` is set. `lifted_url` is the server that arq uses."""
+    queue = LiftQueue(lifted_url)
+    try:
+        async with asyncio.TaskGroup() as group:
+            for shard in yard.shards:
+                group.create_task(_relay(shard, queue, drain, clock))
+    finally:
+        await queue.aclose()
+
+
+async def _relay(shard: Shard, queue: LiftQueue, drain: asyncio.Event, clock: Clock) -> None:
+    backoff = Backoff()
+    pause_s = _BUSY_S
+    while not drain.is_set():
+        try:
+            found = await relay_once(shard, queue)
+        except StoreUnavailable as error:
+            if not backoff.failing:
+                log.warning("lifted calls cannot be relayed; trying until they can", extra={"shard": shard.n, "reason": str(error)})
+            await clock.sleep(backoff.next_s())
+            continue
+        backoff.reset()
+        pause_s = _BUSY_S if found else min(pause_s * 1.5, _IDLE_S)
+        await clock.sleep(pause_s)
+
+
+async def relay_once(shard: Shard, queue: LiftQueue) -> int:
+    """Relay what is due now; return how many stores that were.
+
+    Raises:
+        StoreUnavailable: a server did not answer; what was not given back is due again when its loan ends.
+    """
+    items = await lanes.take_lane(shard, LANE)
+    for item in items:
+        for record in item.records:
+            if record.type in (PARKED, RELAYED) and record.kind == "lift" and record.call:
+                await _enqueue(shard, queue, item, record)
+        await lanes.sent(shard, LANE, item)
+    return len(items)
+
+
+async def _enqueue(shard: Shard, queue: LiftQueue, item: LaneItem, record: LogRecord) -> None:
+    call = record.call or ""
+    job = job_id(call, int(record.extra.get("re") or 1))
+    fresh = await queue.enqueue(LiftedTask(shard.n, item.store, call), job=job, queue=record.extra.get("qn") or "default")
+    log.info("lifted call relayed", extra={"session": item.session, "call": call, "job": job, "fresh": fresh})

@@ -1,0 +1,119 @@
+"""An app whose tools leave a trace and wait for a file, for tests that kill processes at a chosen moment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+APP = '''
+import asyncio, os, time
+from pathlib import Path
+from turnyard import App, tool
+
+HERE = Path(__file__).parent
+
+def note(what):
+    with (HERE / "trace").open("a") as file:
+        file.write(f"{what} {os.getpid()}\\n")
+
+async def gate(name):
+    while not (HERE / name).exists():
+        await asyncio.sleep(0.01)
+
+@tool
+async def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    note("add")
+    return a + b
+
+@tool(idempotent=True)
+async def again(name: str) -> str:
+    """Wait for a gate; may run again."""
+    note("again")
+    await gate(name)
+    return f"{name} is open"
+
+@tool
+async def once(name: str) -> str:
+    """Wait for a gate; must not run again."""
+    note("once")
+    await gate(name)
+    return f"{name} is open"
+
+@tool
+async def block(seconds: float) -> str:
+    """Block the whole process."""
+    note("block")
+    time.sleep(seconds)
+    return "woke up"
+
+@tool
+async def loud(n: int) -> str:
+    """Fail in a way nobody expects."""
+    raise RuntimeError("secret detail")
+
+@tool(lift=True, idempotent=True)
+async def render(name: str) -> str:
+    """Lifted: wait for a gate; may run again."""
+    note("render")
+    await gate(name)
+    return f"rendered {name}"
+
+@tool(lift=True)
+async def burn(name: str) -> str:
+    """Lifted: wait for a gate; must not run again."""
+    note("burn")
+    await gate(name)
+    return f"burnt {name}"
+
+app = App()
+app.agent("hello", model="scripted:hello.yaml", instructions="Be brief.", tools=[add, again, once, block, loud, render, burn])
+'''
+
+SCRIPT = """
+replies:
+  - {when: "^add (?P<a>\\\\d+) (?P<b>\\\\d+)$", calls: [{name: add, args: {a: "{a}", b: "{b}"}}]}
+  - {when: "^add (?P<a>\\\\d+) (?P<b>\\\\d+)$", text: "it is {result}"}
+  - {when: "^again (?P<g>\\\\w+)$", calls: [{name: again, args: {name: "{g}"}}]}
+  - {when: "^again (?P<g>\\\\w+)$", text: "then: {result}"}
+  - {when: "^once (?P<g>\\\\w+)$", calls: [{name: once, args: {name: "{g}"}}]}
+  - {when: "^once (?P<g>\\\\w+)$", text: "then: {result}"}
+  - {when: "^render (?P<g>\\\\w+)$", calls: [{name: render, args: {name: "{g}"}}]}
+  - {when: "^render (?P<g>\\\\w+)$", text: "it renders"}
+  - {when: "^burn (?P<g>\\\\w+)$", calls: [{name: burn, args: {name: "{g}"}}]}
+  - {when: "^burn (?P<g>\\\\w+)$", text: "it burns"}
+  - {when: "^block (?P<s>[0-9.]+)$", calls: [{name: block, args: {seconds: "{s}"}}]}
+  - {when: "^block (?P<s>[0-9.]+)$", text: "then: {result}"}
+  - {when: "^loud$", calls: [{name: loud, args: {n: 1}}]}
+  - {when: "^loud$", text: "then: {result}"}
+  - {when: "^slowly$", text: "one two three four five six seven eight nine ten", chunks: 10, delay: 0.1}
+  - {when: "^fails$", error: "500"}
+  - {when: "^hi$", text: "hello"}
+  - {text: "noted: {result}"}
+loop: true
+"""
+
+
+class SampleApp:
+    """The app in a directory of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / "sample.py"
+        self._directory = directory
+        self.path.write_text(APP)
+        (directory / "hello.yaml").write_text(SCRIPT)
+
+    def open(self, gate: str) -> None:
+        """Let what waits for this gate go on, now and later."""
+        (self._directory / gate).touch()
+
+    def trace(self) -> list[tuple[str, int]]:
+        """Return what ran and in which process, in order."""
+        try:
+            lines = (self._directory / "trace").read_text().splitlines()
+        except FileNotFoundError:
+            return []
+        return [(what, int(pid)) for what, pid in (line.split() for line in lines)]
+
+    def ran(self, what: str) -> list[int]:
+        """Return in which processes one tool ran, in order."""
+        return [pid for name, pid in self.trace() if name == what]

@@ -1,0 +1,203 @@
+"""One worker child: from its first breath to handing everything back.
+
+The supervisor says who the child is; the child registers under that name, shows on the board that its loop comes
+round, and drops everything when it is given a new name. It stops taking on SIGTERM or when its supervisor is gone,
+finishes the steps in hand, and leaves in order, so that no lease has to lapse.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from typing import TYPE_CHECKING, Any, Protocol
+
+from turnyard import lifecycle, telemetry
+from turnyard.backoff import Backoff
+from turnyard.clock import SystemClock
+from turnyard.errors import ConfigError, StoreUnavailable
+from turnyard.opening import open_yard
+from turnyard.state import fleet
+
+from .board import Board, Line
+from .lease import Lease
+from .link import Link, read_first
+from .options import Options, options_from
+from .work import make_work
+
+if TYPE_CHECKING:
+    from turnyard.ports import Clock
+    from turnyard.state.yard import Yard
+
+log = logging.getLogger("turnyard.workers")
+
+EXIT_CONFIG = 3
+EXIT_UNFINISHED = 1
+_AGAIN_S = 0.5
+_TICK_S = 0.25
+_HELD_EVERY_TICKS = 4
+
+
+class Work(Protocol):
+    """What a child does for a living: run turns, or run lifted tasks."""
+
+    async def open(self, yard: Yard, lease: Lease) -> dict[str, int]:
+        """Get ready; return the serial of each agent this child takes turns of."""
+        ...
+
+    def enrol(self, registration: fleet.Registration) -> None:
+        """Take work under this name from now on."""
+        ...
+
+    async def serve(self, drain: asyncio.Event) -> bool:
+        """Work until `drain` is set and nothing is in hand; return False when something had to be left behind."""
+        ...
+
+    def drop(self) -> None:
+        """Let go of everything at once: another incarnation may have it already."""
+        ...
+
+    def news(self, message: dict[str, Any]) -> None:
+        """Take in what the supervisor heard from the server: strangers and cancels."""
+        ...
+
+    def held(self) -> dict[str, list[str]]:
+        """Return what is in hand, per shard number."""
+        ...
+
+    async def aclose(self) -> None:
+        """Let go of connections and of what the app's lifespan opened."""
+        ...
+
+
+class ChildProcess:
+    """The life of one child around its work."""
+
+    def __init__(self, options: Options, work: Work, line: Line, clock: Clock) -> None:
+        self._options = options
+        self._work = work
+        self._line = line
+        self._clock = clock
+        self._drain = asyncio.Event()
+        self._lease = Lease(line, clock)
+        self._agents: dict[str, int] = {}
+
+    async def run(self, sock: socket.socket, owner: str) -> int:
+        """Live; return the exit code."""
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._drain.set)
+        link = await Link.over(sock)
+        async with asyncio.TaskGroup() as group:
+            helpers = [group.create_task(self._ticks(link))]
+            yard = await open_yard(self._options.redis, clock=self._clock, stop=self._drain)
+            finished = yard is None
+            if yard is not None:
+                try:
+                    finished = await self._live(owner, yard, link, group, helpers)
+                finally:
+                    await self._work.aclose()
+                    await yard.aclose()
+            for helper in helpers:
+                helper.cancel()
+        link.close()
+        return 0 if finished else EXIT_UNFINISHED
+
+    async def _live(self, owner: str, yard: Yard, link: Link, group: asyncio.TaskGroup, helpers: list[asyncio.Task[None]]) -> bool:
+        """Work under this name and those that follow it; return whether everything was handed back."""
+        while True:
+            try:
+                self._agents = await self._work.open(yard, self._lease)
+                break
+            except StoreUnavailable:
+                await self._clock.sleep(_AGAIN_S)
+        await self._enrol(owner, yard, link)
+        helpers.append(group.create_task(self._listen(yard, link)))
+        finished = await self._work.serve(self._drain)
+        if finished:
+            try:
+                for shard in yard.shards:
+                    await fleet.leave(shard, self._lease.owner)
+            except StoreUnavailable:
+                return False
+            link.send(left=True)
+        return finished
+
+    async def _enrol(self, owner: str, yard: Yard, link: Link) -> None:
+        """Register under this name and tell the supervisor, which beats for it from then on."""
+        timing = self._options.timing
+        registration = self._registration(owner)
+        backoff = Backoff()
+        while True:
+            began = self._clock.monotonic()
+            try:
+                for shard in yard.shards:
+                    await fleet.register(shard, registration, lease_ms=round(timing.lease_s * 1000))
+                break
+            except StoreUnavailable:
+                await self._clock.sleep(backoff.next_s())
+        self._line.valid_until = began + timing.lease_s - timing.margin_s
+        self._work.enrol(registration)
+        self._lease.hold(owner)
+        link.send(enrolled=owner, held={})
+
+    def _registration(self, owner: str) -> fleet.Registration:
+        return fleet.Registration(
+            owner=owner,
+            role=self._options.role,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            supervisor_pid=os.getppid(),
+            pools=self._options.pools,
+            agents=self._agents,
+            capacity=self._options.concurrency,
+        )
+
+    async def _listen(self, yard: Yard, link: Link) -> None:
+        while (message := await link.receive()) is not None:
+            if "owner" in message:
+                self._lease.let_go()
+                self._work.drop()
+                await self._enrol(message["owner"], yard, link)
+            else:
+                self._work.news(message)
+        if not self._drain.is_set():
+            log.warning("the supervisor is gone: handing everything back while the lease stands")
+            self._drain.set()
+        # Nobody renews the lease any more: what is not handed back by its end is somebody else's.
+        await self._clock.sleep(max(0.0, self._line.valid_until - self._clock.monotonic()))
+        os._exit(EXIT_UNFINISHED)
+
+    async def _ticks(self, link: Link) -> None:
+        count = 0
+        while True:
+            self._line.tick = self._clock.monotonic()
+            if count % _HELD_EVERY_TICKS == 0:
+                link.send(held=self._work.held())
+            count += 1
+            await self._clock.sleep(_TICK_S)
+
+
+def main(argv: list[str]) -> int:
+    """Run a child that a supervisor started: `argv` names the socket, the board and the line on it."""
+    sock = socket.socket(fileno=int(argv[1]))
+    board_fd, slot = int(argv[2]), int(argv[3])
+    sock.set_inheritable(False)
+    os.set_inheritable(board_fd, False)
+    first = read_first(sock)
+    if first is None:
+        return 0
+    options = options_from(first["options"])
+    telemetry.setup(role=options.role)
+    line = Board(board_fd, options.processes).line(slot)
+    try:
+        work = make_work(options, SystemClock())
+        return lifecycle.run(ChildProcess(options, work, line, SystemClock()).run(sock, first["owner"]))
+    except ConfigError as error:
+        log.error("stopped: %s", error)  # noqa: TRY400 - the message is meant for people; a traceback would hide it
+        return EXIT_CONFIG
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

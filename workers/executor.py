@@ -1,0 +1,248 @@
+"""One turn on this child: begin it, then one effect and one commit after the other until it ends.
+
+Nothing is known but what begin and commit answered, and nothing goes out unless the lease is sure. An effect that a
+cancel interrupts is followed by the closing commit; one that a drain finds running is finished first. A turn that is
+somebody else's by now is dropped without a word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from turnyard.backoff import Backoff
+from turnyard.engine.effects import AskModel, Effect, Failure, NoEffect, Result, ToolTable
+from turnyard.engine.runner import Means, Performer
+from turnyard.engine.turn import commit_after, next_effect
+from turnyard.errors import Diverged, FenceLost, StoreUnavailable
+from turnyard.records.commit import Commit, TurnView
+from turnyard.records.ids import new_call_token
+from turnyard.state import turns
+from turnyard.state.scripts import StoreFull
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextvars import ContextVar
+
+    from turnyard.ports import Clock
+    from turnyard.state.yard import Shard
+
+    from .feed import Feed
+    from .lease import Lease
+    from .views import Views
+
+log = logging.getLogger("turnyard.workers")
+
+_RETRY_FIRST_S = 1.0
+_RETRY_MOST_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """An agent as this child runs it. `attempts` is how often one step may ask the model when its failure may pass."""
+
+    serial: int
+    table: ToolTable
+    attempts: int
+    means: Means
+
+
+class Turn:
+    """A turn in hand."""
+
+    __slots__ = ("agent", "cancelled", "epoch", "in_effect", "session", "shard", "task", "tokens", "view", "waiting")
+
+    def __init__(self, shard: Shard, session: str, epoch: int, agent: str) -> None:
+        self.shard = shard
+        self.session = session
+        self.epoch = epoch
+        self.agent = agent
+        self.task: asyncio.Task[None] | None = None
+        self.in_effect = False
+        self.waiting: asyncio.Event | None = None
+        self.view: TurnView | None = None
+        self.cancelled = ""
+        self.tokens: dict[str, tuple[str, str]] = {}
+
+    def token(self, call: str) -> tuple[str, str]:
+        """Return (token for the outside world, hash of its secret) of a call, the same as long as the turn is in hand."""
+        if call not in self.tokens:
+            self.tokens[call] = new_call_token(self.shard.n, self.view.store if self.view else "", call)
+        return self.tokens[call]
+
+    def cancel(self, turn: str) -> None:
+        """Stop what is done outside for the open turn, if it is `turn`, and close it. What is being committed stands."""
+        if self.view is None or turn != self.view.turn:
+            return
+        self.cancelled = turn
+        if self.in_effect and self.task is not None:
+            self.task.cancel()
+
+    def hurry(self) -> None:
+        """End a wait before another try, if the turn is in one."""
+        if self.waiting is not None:
+            self.waiting.set()
+
+
+class Executor:
+    """Runs turns for the incarnation whose lease it is given. `draining` makes each turn yield after its step."""
+
+    def __init__(
+        self, agents: Mapping[str, Served], *, current: ContextVar[Turn], lease: Lease, views: Views, feed: Feed, clock: Clock
+    ) -> None:
+        self._agents = agents
+        self._current = current
+        self._lease = lease
+        self._views = views
+        self._feed = feed
+        self._clock = clock
+        self.draining = False
+
+    async def run(self, turn: Turn) -> bool:
+        """Run a turn to its end, its park or its yield; return False when it was left behind in the server's hands."""
+        while True:
+            owner = self._lease.owner
+            try:
+                view = await self._begin(turn, owner)
+                if view is None or view.ended:
+                    return True
+                await self._steps(turn, view, owner)
+            except FenceLost:
+                return True
+            except Diverged:
+                continue
+            except StoreUnavailable as error:
+                log.warning("turn dropped: the server does not answer", extra=_fields(turn) | {"reason": str(error)})
+                return False
+            return True
+
+    async def _begin(self, turn: Turn, owner: str) -> TurnView | None:
+        """Begin; an outcome that stays unknown is asked for again, because the session may already be ours."""
+        served = self._agents.get(turn.agent)
+        known = self._views.take(turn.session)
+        serial = served.serial if served else 0
+        try:
+            return await turns.begin(turn.shard, turn.session, epoch=turn.epoch, owner=owner, serial=serial, known=known)
+        except StoreUnavailable:
+            return await self._begin_again(turn, owner, serial)
+
+    async def _begin_again(self, turn: Turn, owner: str, serial: int) -> TurnView | None:
+        backoff = Backoff(first_s=0.1)
+        while owner == self._lease.owner and not self.draining:
+            await self._clock.sleep(backoff.next_s())
+            with contextlib.suppress(StoreUnavailable):
+                return await turns.begin(turn.shard, turn.session, epoch=turn.epoch, owner=owner, serial=serial)
+        raise StoreUnavailable(f"session {turn.session}: whether its turn was begun stays unknown; the next beat tells")
+
+    async def confirm(self, turn: Turn) -> None:
+        """Cancel a turn that the server says is cancelled. What it pushed to us may be about one that ended since."""
+        try:
+            view = await turns.begin(turn.shard, turn.session, epoch=turn.epoch, owner=self._lease.owner, serial=0)
+        except StoreUnavailable:
+            return  # the next commit is told
+        if view is not None and not view.ended and view.cancel:
+            turn.cancel(view.turn)
+
+    async def _steps(self, turn: Turn, view: TurnView, owner: str) -> None:
+        served = self._agents[view.head["agent"]]
+        performer = Performer(served.means)
+        self._current.set(turn)
+        try:
+            while not view.ended:
+                turn.view = view
+                if self.draining:
+                    view = replace(view, drain=True)
+                if turn.cancelled == view.turn:
+                    view = replace(view, cancel=view.cancel or "user")
+                effect = next_effect(view, served.table)
+                effect, result = await self._perform(turn, performer, served, view, effect)
+                if effect is None:
+                    continue
+                store = view.store
+                view = await self._commit(turn, view, owner, commit_after(view, effect, result=result, facts=served.table))
+                if view.ended and view.entries:
+                    self._views.keep(replace(view, store=store, last_seq=view.entries[-1].seq))
+        except (FenceLost, Diverged, StoreUnavailable):
+            raise
+        except Exception as error:  # noqa: BLE001 - the edge of one turn: whatever the app does, others go on
+            await self._fail(turn, view, owner, error)
+        finally:
+            self._feed.forget(turn.session)
+            await performer.aclose()
+
+    async def _perform(
+        self, turn: Turn, performer: Performer, served: Served, view: TurnView, effect: Effect
+    ) -> tuple[Effect | None, Result]:
+        """Do an effect; (None, None) when it came to nothing because the turn was cancelled or is to be handed back."""
+        if isinstance(effect, NoEffect):
+            return effect, None
+        if not self._lease.sure:
+            await self._lease.wait()
+        turn.in_effect = True
+        try:
+            if not isinstance(effect, AskModel):
+                return await performer.perform(view, effect)
+            return await self._ask(turn, performer, served, view, effect)
+        except asyncio.CancelledError:
+            if turn.cancelled != view.turn or turn.task is None:
+                raise
+            turn.task.uncancel()
+            return None, None
+        finally:
+            turn.in_effect = False
+
+    async def _ask(
+        self, turn: Turn, performer: Performer, served: Served, view: TurnView, effect: AskModel
+    ) -> tuple[Effect | None, Result]:
+        """Ask the model, again while its failure may pass, at most as often as the agent pays for."""
+        backoff = Backoff(first_s=_RETRY_FIRST_S, most_s=_RETRY_MOST_S)
+        attempt = 1
+        while True:
+            done, result = await performer.perform(view, effect)
+            if not isinstance(result, Failure) or not result.retryable or attempt >= served.attempts:
+                return done, result
+            log.info("asking the model again", extra=_fields(turn) | {"turn": view.turn, "attempt": attempt, "reason": result.code})
+            attempt += 1
+            if not await self._wait(turn, backoff.next_s()):
+                return None, None
+            if not self._lease.sure:
+                await self._lease.wait()
+
+    async def _wait(self, turn: Turn, seconds: float) -> bool:
+        """Wait before another try; False when the child drains and the turn should go to another instead."""
+        if self.draining:
+            return False
+        turn.waiting = asyncio.Event()
+        delay = asyncio.ensure_future(self._clock.sleep(seconds))
+        hurry = asyncio.ensure_future(turn.waiting.wait())
+        try:
+            await asyncio.wait((delay, hurry), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            delay.cancel()
+            hurry.cancel()
+            turn.waiting = None
+        return not self.draining
+
+    async def _fail(self, turn: Turn, view: TurnView, owner: str, error: Exception) -> None:
+        """End a turn that this child cannot go on with: it would fail the same way wherever it is begun again."""
+        ref = secrets.token_hex(4)
+        log.error("turn failed", exc_info=error, extra=_fields(turn) | {"turn": view.turn, "step": view.rev + 1, "ref": ref})
+        message = f"something went wrong inside the worker (ref {ref}); its log says what"
+        failure = {"code": "internal", "message": message, "retryable": False, "ref": ref}
+        await turns.commit(turn.shard, view, owner, Commit(ending="finish", closing=True, failure=failure))
+
+    async def _commit(self, turn: Turn, view: TurnView, owner: str, change: Commit) -> TurnView:
+        try:
+            return await turns.commit(turn.shard, view, owner, change)
+        except StoreFull:
+            # Nothing new fits, but a slot given back always does; what this step brought is brought again later.
+            log.warning("the server is full: the turn goes back to wait", extra=_fields(turn) | {"turn": view.turn})
+            return await turns.commit(turn.shard, view, owner, Commit(ending="yield"))
+
+
+def _fields(turn: Turn) -> dict[str, object]:
+    return {"session": turn.session, "epoch": turn.epoch}

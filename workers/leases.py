@@ -1,0 +1,70 @@
+"""What a supervisor says to the server for its children, on all shards at once."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from turnyard.state import fleet, upkeep
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from turnyard.state.yard import Shard, Yard
+
+    from .options import Timing
+
+
+_UNCOMPARED = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """What a beat answered. `news` is for the child, as it is sent to it; empty when there is none."""
+
+    lost: bool
+    news: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+class Leases:
+    """The leases of one supervisor's children."""
+
+    def __init__(self, yard: Yard, timing: Timing) -> None:
+        self._yard = yard
+        self._lease_ms = round(timing.lease_s * 1000)
+        self._lists: dict[str, dict[str, list[str]]] = {}
+
+    async def beat(self, owner: str, *, held: Mapping[str, Sequence[str]] | None) -> Renewal:
+        """Renew one incarnation everywhere; `held` is what it runs, per shard number, None not to compare it.
+
+        Raises:
+            StoreUnavailable: a shard did not answer; the lease is as old as the last beat that was answered.
+        """
+        beats = await asyncio.gather(*(self._beat(shard, owner, held) for shard in self._yard.shards))
+        if any(b.lost for b in beats):
+            self._lists.pop(owner, None)
+            return Renewal(lost=True)
+        news: dict[str, Any] = {}
+        lists = {str(n): list(b.lists) for n, b in enumerate(beats)}
+        if lists != self._lists.get(owner, {n: [] for n in lists}):
+            news["lists"] = self._lists[owner] = lists
+        turns = [(n, s.session, s.epoch) for n, b in enumerate(beats) for s in b.strangers if isinstance(s, fleet.Assignment)]
+        rows = [(n, s.store, s.call, s.task) for n, b in enumerate(beats) for s in b.strangers if isinstance(s, fleet.RowRef)]
+        return Renewal(lost=False, news=news | ({"turns": turns} if turns else {}) | ({"rows": rows} if rows else {}))
+
+    async def _beat(self, shard: Shard, owner: str, held: Mapping[str, Sequence[str]] | None) -> fleet.Beat:
+        here = _UNCOMPARED if held is None else held.get(str(shard.n), ())
+        return await fleet.beat(shard, owner, held=here, lease_ms=self._lease_ms)
+
+    async def bury(self, owner: str) -> None:
+        """Declare one incarnation dead: what it ran is for others to take, now.
+
+        Raises:
+            StoreUnavailable: a shard did not answer; say it again.
+        """
+        self._lists.pop(owner, None)
+        for shard in self._yard.shards:
+            # A tick hands over a hundred turns at a time, in whatever order; the rest is as dead as the first.
+            while (await upkeep.tick(shard, dead=(owner,), who="supervisor", lease_ms=self._lease_ms)).expelled >= 100:
+                pass

@@ -1,0 +1,155 @@
+"""The agents of this child's apps, ready to run: their models are open, what their lifespans yield is there.
+
+Everything an agent needs is made once per child; what belongs to one turn (its URLs, its progress, whether it was
+cancelled) is found through the turn that runs in the current context.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from turnyard.app import load_app
+from turnyard.app.calls import Hands, Surroundings
+from turnyard.app.models import open_models
+from turnyard.errors import ConfigError
+from turnyard.ports import Delta
+from turnyard.settings import load_settings
+from turnyard.state import agents
+from turnyard.tools.context import CallUrls, ToolContext
+from turnyard.tools.runtime import ToolOutcome, run_tool
+
+from .executor import Served, Turn
+
+if TYPE_CHECKING:
+    from contextlib import AsyncExitStack
+
+    from turnyard.app import Agent, App
+    from turnyard.lifted import LiftedTask
+    from turnyard.ports import Clock
+    from turnyard.settings import Settings
+    from turnyard.state.calls import RowStart
+    from turnyard.state.yard import Yard
+
+    from .feed import Feed
+    from .options import Options
+
+
+@dataclass(frozen=True, slots=True)
+class Apps:
+    """The apps of one child. `current` is the turn in whose context something runs."""
+
+    loaded: tuple[App, ...]
+    settings: Settings
+    pools: tuple[str, ...]
+    current: ContextVar[Turn]
+
+    @classmethod
+    def load(cls, options: Options) -> Apps:
+        """Import the apps.
+
+        Raises:
+            ConfigError: one cannot be imported, two agents share a name, or no agent is in the pools of this worker.
+        """
+        loaded = tuple(load_app(spec) for spec in options.apps)
+        seen: dict[str, str] = {}
+        for app in loaded:
+            for agent in app:
+                if agent.name in seen:
+                    raise ConfigError(f"two agents are called {agent.name}: one of {seen[agent.name]}, one of {app.spec}; rename one")
+                seen[agent.name] = app.spec
+                agent.check()
+        apps = cls(loaded, load_settings(options.config), options.pools, ContextVar("turn"))
+        if options.role == "worker" and not apps.ours():
+            pools = ", ".join(sorted({agent.options.pool for app in loaded for agent in app}))
+            raise ConfigError(
+                f"no agent of {', '.join(options.apps)} is in pool {', '.join(options.pools)}; they are in {pools}: use --pool"
+            )
+        return apps
+
+    def ours(self) -> list[tuple[App, Agent]]:
+        """Return the agents whose turns this worker takes."""
+        return [(app, agent) for app in self.loaded for agent in app if agent.options.pool in self.pools]
+
+    async def open(self, stack: AsyncExitStack, yard: Yard, feed: Feed, clock: Clock) -> dict[str, Served]:
+        """Open models and lifespans on `stack` and publish the agents; return them by name.
+
+        Raises:
+            StoreUnavailable: the server did not answer; call it again with a fresh stack.
+        """
+        served: dict[str, Served] = {}
+        deps: dict[str, Any] = {}
+        for app in self.loaded:
+            deps |= await stack.enter_async_context(app.running())
+        for _, agent in self.ours():
+            options = agent.options
+            models = await stack.enter_async_context(
+                open_models(options.models, base_dir=agent.home.base_dir, clock=clock, settings=self.settings)
+            )
+            manifest = await agents.publish(yard, agent.manifest())
+            around = Surroundings(version=manifest.version, urls=self._urls, report=self._reporter(feed), cancelled=self._cancelled)
+            means = agent.means(models, Hands(agent.name, agent.tools, deps[agent.name], around), on_delta=feed.say)
+            table = agent.table(secret_hash=self._secret_hash)
+            served[agent.name] = Served(serial=manifest.serial, table=table, attempts=options.limits.paid_attempts, means=means)
+        return served
+
+    def _secret_hash(self, call: str) -> str:
+        return self.current.get().token(call)[1]
+
+    def _urls(self, call: str) -> CallUrls:
+        http = self.settings.platforms.http
+        base = (http.public_url or f"http://{http.host}:{http.port}").rstrip("/")
+        token, _ = self.current.get().token(call)
+        return CallUrls(f"{base}/v1/calls/{token}", f"{base}/v1/outcomes/{token}")
+
+    def _cancelled(self) -> bool:
+        return self.current.get().cancelled != ""
+
+    def _reporter(self, feed: Feed) -> Any:
+        async def report(call: str, fraction: float, note: str) -> None:
+            del fraction
+            view = self.current.get().view
+            if view is not None:
+                feed.say(view, Delta("progress", 0, f"{call}\n{note}"))
+
+        return report
+
+    async def open_bench(self, stack: AsyncExitStack) -> Bench:
+        """Open the lifespans on `stack`; return what runs lifted calls."""
+        found: dict[str, tuple[Agent, Any]] = {}
+        for app in self.loaded:
+            deps = await stack.enter_async_context(app.running())
+            found |= {agent.name: (agent, deps[agent.name]) for agent in app}
+        return Bench(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Runs lifted calls of the agents of this child."""
+
+    agents: dict[str, tuple[Agent, Any]]
+
+    async def run(self, task: LiftedTask, start: RowStart) -> ToolOutcome:
+        """Run a call with the tool that its agent has here; never raises but for cancellation."""
+        agent, deps = self.agents.get(start.agent, (None, None))
+        tool = agent.tools.get(start.name) if agent is not None else None
+        if tool is None:
+            return ToolOutcome(
+                f"this worker has no tool {start.name} of agent {start.agent}; it serves {', '.join(self.agents)}", is_error=True
+            )
+        ctx: ToolContext[Any] = ToolContext(
+            deps=deps,
+            tenant=start.tenant,
+            session=start.session,
+            agent=start.agent,
+            turn=start.turn,
+            call_id=task.call,
+            idempotency_key=start.idempotency_key,
+            user=start.user,
+            attempt=start.attempt,
+        )
+        outcome = await run_tool(tool, start.args or {}, ctx)
+        if outcome.park is not None:
+            return ToolOutcome(f"{start.name} is lifted and cannot park", is_error=True)
+        return outcome

@@ -1,0 +1,202 @@
+"""Who keeps the workers of this machine alive and honest.
+
+The supervisor runs no user code, so it always answers: it starts the children, renews the lease of each, tells the
+server at once when one died, and kills one whose loop no longer comes round. A child's `valid_until` is only ever the
+moment before a renewal was sent, plus the lease, less a margin: when renewals stop, children stop in time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from turnyard.backoff import Backoff
+from turnyard.errors import StoreUnavailable
+
+from .board import Board
+from .children import Child
+
+if TYPE_CHECKING:
+    from turnyard.lifecycle import Life
+
+    from .leases import Leases
+    from .options import Options
+
+log = logging.getLogger("turnyard.workers")
+
+EXIT_CONFIG = 3
+_SETTLED_S = 5.0  # a child that lived this long did not die of its start
+_WATCH_S = 0.5
+_COMPARE_EVERY = 30  # beats; the answer names all turns of a busy child, so it is asked for when there is doubt, else rarely
+
+
+class Supervisor:
+    """The children of one worker, from the first start to the last exit."""
+
+    def __init__(self, options: Options, leases: Leases, life: Life) -> None:
+        self._options = options
+        self._timing = options.timing
+        self._leases = leases
+        self._life = life
+        self._clock = life.clock
+        self._board = Board.create(options.processes)
+        self._children: dict[int, Child] = {}
+        self._draining = asyncio.Event()
+        self._ever_ready = False
+        self._unusable = False
+        self._lagging = Backoff()
+        self._group = asyncio.TaskGroup()
+
+    @property
+    def ready(self) -> bool:
+        """Tell whether every child is registered and may take turns."""
+        return len(self._children) == self._options.processes and all(c.enrolled for c in self._children.values())
+
+    async def run(self) -> int:
+        """Supervise until the process is told to stop and all children are gone; return the exit code."""
+        try:
+            async with self._group as group:
+                keepers = [group.create_task(self._keep(slot)) for slot in range(self._options.processes)]
+                aides = [group.create_task(job) for job in (self._beats(), self._watch(), self._pass_on())]
+                try:
+                    await asyncio.gather(*keepers)
+                finally:
+                    for aide in aides:
+                        aide.cancel()
+        finally:
+            for child in self._children.values():
+                child.kill()
+            self._board.close()
+        return EXIT_CONFIG if self._unusable else 0
+
+    async def _pass_on(self) -> None:
+        """Hand the request to stop on to the children, and end those that do not heed it in time."""
+        await self._life.drain.wait()
+        self._draining.set()
+        log.info("draining", extra={"children": len(self._children)})
+        for child in self._children.values():
+            child.terminate()
+        await self._clock.sleep(self._timing.grace_s)
+        for child in self._children.values():
+            log.warning("child outlived the grace and is killed", extra={"pid": child.process.pid, "worker": child.owner})
+            child.kill()
+
+    async def _keep(self, slot: int) -> None:
+        """Keep one child running; another takes its place as soon as it is gone."""
+        backoff = Backoff(first_s=0.1, most_s=10.0)
+        while not self._draining.is_set():
+            child = await Child.spawn(self._options, self._board, slot=slot, now_s=self._clock.monotonic())
+            self._children[slot] = child
+            if self._draining.is_set():
+                child.terminate()
+            code = await self._follow(child)
+            del self._children[slot]
+            self._bury(child, code)
+            if code == EXIT_CONFIG and not self._ever_ready:
+                self._unusable = True
+                self._draining.set()
+                self._stop_all()
+            elif not self._draining.is_set():
+                await self._pause(child, backoff)
+
+    def _stop_all(self) -> None:
+        for child in self._children.values():
+            child.terminate()
+
+    async def _pause(self, child: Child, backoff: Backoff) -> None:
+        """Wait before the next start only when the last one came to nothing."""
+        if child.ready or self._clock.monotonic() - child.born_s > _SETTLED_S:
+            backoff.reset()
+            return
+        delay = asyncio.ensure_future(self._clock.sleep(backoff.next_s()))
+        drained = asyncio.ensure_future(self._draining.wait())
+        await asyncio.wait((delay, drained), return_when=asyncio.FIRST_COMPLETED)
+        delay.cancel()
+        drained.cancel()
+
+    async def _follow(self, child: Child) -> int:
+        """Listen to a child until it is gone; return its exit code, negative when a signal ended it."""
+        ears = self._group.create_task(self._listen(child))
+        try:
+            return await child.process.wait()
+        finally:
+            # What it said last is already in the socket; a process that inherited the other end must not hold us up.
+            await asyncio.wait((ears,), timeout=0.2)
+            ears.cancel()
+            child.link.close()
+
+    async def _listen(self, child: Child) -> None:
+        while (message := await child.link.receive()) is not None:
+            child.hear(message)
+            self._ever_ready = self._ever_ready or child.ready
+
+    def _bury(self, child: Child, code: int) -> None:
+        child.kill()  # what its tools started
+        orderly = code == 0 and child.left
+        level = logging.INFO if orderly or self._draining.is_set() else logging.WARNING
+        log.log(level, "child gone", extra={"pid": child.process.pid, "worker": child.owner, "exit_code": code})
+        if not orderly:
+            self._group.create_task(self._tick_out(child.owner))
+
+    async def _tick_out(self, owner: str) -> None:
+        """Tell the server that an incarnation is dead, so that its turns need not wait for the lease to lapse."""
+        backoff = Backoff()
+        until = self._clock.monotonic() + self._timing.lease_s
+        while self._clock.monotonic() < until:
+            try:
+                await self._leases.bury(owner)
+            except StoreUnavailable:
+                await self._clock.sleep(backoff.next_s())
+            else:
+                return
+
+    async def _beats(self) -> None:
+        while True:
+            started = self._clock.monotonic()
+            self._life.progress.tick("beat")
+            await asyncio.gather(*(self._beat(child) for child in list(self._children.values()) if child.enrolled))
+            await self._clock.sleep(max(0.0, self._timing.beat_s - (self._clock.monotonic() - started)))
+
+    async def _beat(self, child: Child) -> None:
+        owner, sent = child.owner, self._clock.monotonic()
+        child.beats += 1
+        compare = child.line.doubt or child.beats % _COMPARE_EVERY == 0
+        child.line.doubt = False
+        try:
+            renewal = await self._leases.beat(owner, held=child.held if compare else None)
+        except StoreUnavailable as error:
+            if not self._lagging.failing:
+                log.warning(
+                    "a beat was not answered; children stop when their lease runs out", extra={"worker": owner, "reason": str(error)}
+                )
+            self._lagging.next_s()
+            child.line.doubt = child.line.doubt or compare
+            return
+        self._lagging.reset()
+        if owner != child.owner or not child.enrolled:
+            return
+        if renewal.lost:
+            log.warning(
+                "the lease is lost; the child drops its turns and registers anew", extra={"worker": owner, "pid": child.process.pid}
+            )
+            child.rename()
+            return
+        child.line.valid_until = sent + self._timing.lease_s - self._timing.margin_s
+        if renewal.news:
+            child.link.send(**renewal.news)
+
+    async def _watch(self) -> None:
+        """Kill a child whose loop does not come round: it can neither stop in time nor hand anything back."""
+        while True:
+            await self._clock.sleep(_WATCH_S)
+            self._life.progress.tick("watch")
+            now = self._clock.monotonic()
+            for child in self._children.values():
+                if child.line.tick and now - child.line.tick > self._timing.max_block_s:
+                    log.error(
+                        "child does not come round and is killed: a tool or hook blocks its event loop; make it async, a plain def, or lift it",
+                        extra={"pid": child.process.pid, "worker": child.owner, "blocked_s": round(now - child.line.tick, 1)},
+                    )
+                    child.line.tick = 0.0
+                    child.kill()
