@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from turnyard import load_app
 from turnyard.settings import load_settings
 
 Manifest = dict[str, Any]
@@ -187,3 +188,9 @@ def test_an_api_that_asks_for_no_key_is_closed_by_the_network(root: Path, base: 
     assert [peer for m in closed for rule in m["spec"]["ingress"] for peer in rule["from"]] == [
         {"podSelector": {"matchLabels": {"turnyard.client": "true"}}}
     ]
+
+
+async def test_the_sample_agent_of_the_cluster_answers(root: Path) -> None:
+    app = load_app(str(root / "k8s" / "base" / "app" / "app.py") + ":app")
+    answer = await app["hello"].run("add 2 and 3")
+    assert answer.text == "2 + 3 = 5"
