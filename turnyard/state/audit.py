@@ -71,32 +71,42 @@ async def _sessions(shard: Shard) -> AsyncIterator[str]:
 
 def session_findings(facts: dict[str, Any]) -> Iterator[Finding]:
     """Yield the invariants that one session breaks."""
+    who = facts["head"]["id"]
+    for rule in (_place_findings, _counter_findings, _rest_findings):
+        for invariant, detail in rule(facts):
+            yield Finding(who, invariant, detail)
+
+
+def _place_findings(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """A session is listed exactly where its state says."""
     head = facts["head"]
-    state, who = head["st"], head["id"]
-
-    def broken(invariant: str, detail: str) -> Finding:
-        return Finding(who, invariant, detail)
-
-    slot = facts["running"] is not False
+    state, slot = head["st"], facts["running"] is not False
     if (state in ("assigned", "running")) != slot:
-        yield broken("assigned or running if and only if it has a slot", f"state {state}, slot {slot}")
+        yield "assigned or running if and only if it has a slot", f"state {state}, slot {slot}"
     if state == "running" and facts["held"] != 1:
-        yield broken("running if and only if its owner's set names it", f"owner {head['ow']}")
+        yield "running if and only if its owner's set names it", f"owner {head['ow']}"
     if (state == "ready") != (facts["in_flow"] == 1):
-        yield broken("ready if and only if it is in its flow", f"state {state}, in flow {facts['in_flow']}")
+        yield "ready if and only if it is in its flow", f"state {state}, in flow {facts['in_flow']}"
     if state == "ready" and not facts["flow_listed"] and not facts["flow_blocked"]:
-        yield broken("a flow that waits is offered or blocked", f"flow of {head['tn']}/{head['ag']} is neither")
-    if head["aw"] != facts["awaited"]:
-        yield broken("awaiting is the number of awaited parked calls", f"head {head['aw']}, rows {facts['awaited']}")
-    for name, counted in (("iw", "wakers"), ("nw", "undelayed"), ("nd", "delayed"), ("nj", "joining")):
-        if head[name] != facts[counted]:
-            yield broken("counters are what the queues hold", f"{counted}: head {head[name]}, queue {facts[counted]}")
-    if state == "idle" and not head["pz"] and (facts["wakers"] or facts["undelayed"]):
-        yield broken("idle means that nothing wakes it", f"inbox {facts['wakers']}, next {facts['undelayed']}")
-    if state == "idle" and (head["tu"] or head["aw"]) and not head["pz"]:
-        yield broken("idle has no open turn", f"turn {head['tu'] or 'none'}, awaiting {head['aw']}")
-    if state == "parked" and head["aw"] == 0 and not head["pz"]:
-        yield Finding(who, "parked waits for something", "awaiting 0; a wake may be on its way")
+        yield "a flow that waits is offered or blocked", f"flow of {head['tn']}/{head['ag']} is neither"
+
+
+def _counter_findings(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What the head counts is what its queues and rows hold."""
+    for name, counted in (("aw", "awaited"), ("iw", "wakers"), ("nw", "undelayed"), ("nd", "delayed"), ("nj", "joining")):
+        if facts["head"][name] != facts[counted]:
+            yield "counters are what queues and rows hold", f"{counted}: head {facts['head'][name]}, counted {facts[counted]}"
+
+
+def _rest_findings(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """A session rests only when nothing is left to do."""
+    head = facts["head"]
+    if head["pz"]:
+        return
+    if head["st"] == "idle" and (facts["wakers"] or facts["undelayed"]):
+        yield "idle means that nothing wakes it", f"inbox {facts['wakers']}, next {facts['undelayed']}"
+    if head["st"] == "idle" and (head["tu"] or head["aw"]):
+        yield "idle has no open turn", f"turn {head['tu'] or 'none'}, awaiting {head['aw']}"
 
 
 async def _shard_findings(shard: Shard) -> list[Finding]:

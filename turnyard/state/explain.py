@@ -9,7 +9,7 @@ from turnyard.state.reads import reading, text
 from turnyard.state.sessions import read_session
 
 if TYPE_CHECKING:
-    from turnyard.state.sessions import SessionView
+    from turnyard.state.sessions import ParkedCall, SessionView
     from turnyard.state.yard import Shard, Yard
 
 _DISPATCHER_GONE_MS = 10_000
@@ -44,17 +44,21 @@ async def explain(yard: Yard, *, tenant: str, session: str) -> Explanation | Non
     if view.state == "running":
         age_s = round((now_ms - view.begun_ms) / 1000, 1)
         facts = {"holder": view.holder, "step": view.rev, "age_s": age_s}
-        return Explanation("running", f"worker {view.holder} has run it for {age_s} s, {view.rev} steps so far", "wait, or cancel the turn", facts)
+        return Explanation(
+            "running", f"worker {view.holder} has run it for {age_s} s, {view.rev} steps so far", "wait, or cancel the turn", facts
+        )
     if now_ms - tick > _DISPATCHER_GONE_MS and (view.state == "ready" or view.inbox):
-        return Explanation("no_dispatcher", "no dispatcher has ticked lately, so nothing is admitted", "start a dispatcher: turnyard dispatcher")
+        return Explanation(
+            "no_dispatcher", "no dispatcher has ticked lately, so nothing is admitted", "start a dispatcher: turnyard dispatcher"
+        )
     if view.state == "ready":
         return await _why_ready(shard, view)
     if view.parked and view.state == "parked":
-        return _parked(view, [p for p in view.parked if p.awaited] or view.parked)
+        return _parked([p for p in view.parked if p.awaited] or view.parked)
     return await _why_idle(shard, view, now_ms)
 
 
-def _parked(view: SessionView, calls: list[Any]) -> Explanation:
+def _parked(calls: list[ParkedCall]) -> Explanation:
     names = ", ".join(f"{p.tool} ({p.kind})" for p in calls)
     facts = {"calls": [{"call": p.call, "tool": p.tool, "kind": p.kind, "until_ms": p.deadline_ms} for p in calls]}
     return Explanation("parked", f"waits for {names}", "answer the call, cancel the turn, or wait for its deadline", facts)
@@ -68,7 +72,7 @@ async def _why_idle(shard: Shard, view: SessionView, now_ms: int) -> Explanation
         seconds = max(0.0, round((min(due) - now_ms) / 1000, 1))
         return Explanation("debounce", f"messages wait {seconds} s for more to come", "wait, or send with mode steer", {"due_ms": min(due)})
     if view.parked:
-        found = _parked(view, view.parked)
+        found = _parked(view.parked)
         return Explanation("idle", f"nothing to do; {found.detail} in the background", found.fix, found.facts)
     return Explanation("idle", "nothing waits for it", "send a message")
 
@@ -86,7 +90,11 @@ async def _why_ready(shard: Shard, view: SessionView) -> Explanation:
         return Explanation("no_capacity", f"all {running} slots are in use", "wait, or raise limits.max_concurrent_turns")
     blocked = limits.get(f"b:{flow}", "")
     if blocked.startswith("t/"):
-        return Explanation("tenant_cap", f"tenant {view.tenant} runs as many turns as it may", f"wait, or raise tenants.{view.tenant}.max_concurrent_turns")
+        return Explanation(
+            "tenant_cap", f"tenant {view.tenant} runs as many turns as it may", f"wait, or raise tenants.{view.tenant}.max_concurrent_turns"
+        )
     if blocked.startswith("a/"):
-        return Explanation("agent_cap", f"agent {view.agent} runs as many turns as it may, or its workers are older than the turn", "wait, or add workers")
+        return Explanation(
+            "agent_cap", f"agent {view.agent} runs as many turns as it may, or its workers are older than the turn", "wait, or add workers"
+        )
     return Explanation("no_capacity", f"pool {view.pool} has no free worker", "wait, or add workers to the pool")

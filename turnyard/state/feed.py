@@ -129,14 +129,15 @@ class _Reader:
         while True:
             try:
                 await self._read()
-            except (rx.RedisError, OSError, asyncio.TimeoutError):
+            except (TimeoutError, rx.RedisError, OSError):
                 await self.shard.clock.sleep(0.2)
 
     async def _read(self) -> None:
         streams: list[str] = [self._wake_key, *self.cursors]
         ids: list[str] = [self._wake_id, *self.cursors.values()]
         command: list[Any] = ["XREAD", "COUNT", _COUNT, "BLOCK", _BLOCK_MS, "STREAMS", *streams, *ids]
-        for name, found in await self.shard.blocking.execute_command(*command) or []:
+        reply: list[Any] = await self.shard.blocking.execute_command(*command) or []
+        for name, found in reply:
             key = text(name)
             if not found:
                 continue

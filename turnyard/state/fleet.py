@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -155,7 +154,7 @@ async def take(shard: Shard, lists: Lists, *, free: int, block_ms: int = 2000) -
         keys = keys[:1]
     try:
         found = await shard.blocking.execute_command("BLMPOP", block_ms / 1000, len(keys), *keys, "LEFT", "COUNT", max(1, free))
-    except (rx.RedisError, OSError, asyncio.TimeoutError) as error:
+    except (TimeoutError, rx.RedisError, OSError) as error:
         raise StoreUnavailable(f"assignments of shard {shard.n} could not be taken: {error}") from error
     if found is None:
         return []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -39,7 +38,7 @@ async def wait_ingress(shard: Shard, *, block_ms: int = 2000) -> bool:
     """Wait until ingress holds anything, at most `block_ms`; read from its beginning, never from a remembered id."""
     try:
         found = await shard.blocking.xread({shard.keys.ingress: "0"}, count=1, block=block_ms)
-    except (rx.RedisError, OSError, asyncio.TimeoutError) as error:
+    except (TimeoutError, rx.RedisError, OSError) as error:
         raise StoreUnavailable(f"ingress of shard {shard.n} could not be read: {error}") from error
     return bool(found)
 

@@ -73,7 +73,7 @@ async def accept_message(yard: Yard, message: UserMessage, *, inbox_cap: int = I
     return _accepted(await yard.shard_for(sid).run("accept", *args, oom=False), job=message.job, session=message.session)
 
 
-async def accept_notice(  # noqa: PLR0913 -- the parts of a notice
+async def accept_notice(
     yard: Yard,
     *,
     tenant: str,
@@ -127,7 +127,7 @@ def _shard_of_job(yard: Yard, job: str) -> Shard | None:
     return None if n is None else yard.shard(n)
 
 
-async def accept_outcome(  # noqa: PLR0913 -- who says it, of what, and what
+async def accept_outcome(
     yard: Yard,
     *,
     shard: int,

@@ -17,7 +17,7 @@ from redis import exceptions as rx
 
 from turnyard.records.ids import job_shard, store_key
 from turnyard.records.jobs import TERMINAL, Job
-from turnyard.records.log import parse_record
+from turnyard.records.log import ASSISTANT, CALL, LogRecord, parse_record
 from turnyard.state.reads import reading, text
 from turnyard.state.turns import flat
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from turnyard.state.yard import Shard, Yard
 
 _REMEMBER = 10_000
+_LONGEST = 1000
 _FIRST_LOOK_S = 1.0
 _LAST_LOOK_S = 10.0
 
@@ -43,25 +44,32 @@ async def read_job(yard: Yard, job: str, *, tenant: str) -> Job | None:
         row = {text(k): v for k, v in (await shard.redis.hgetall(shard.keys.job(job))).items()}
         if not row or text(row.get("tn")) != tenant:
             return None
-        said = await _body(shard, row, "so", "se") if "se" in row else None
-        asked = orjson.loads(row["in"]) if "in" in row else await _body(shard, row, "eo", "en")
-        usage = await _usage(shard, row)
-    return _job(job, row, asked or {}, said, usage)
+        records = await _records(shard, row) if "en" in row else []
+    asked = orjson.loads(row["in"]) if "in" in row else (records[0].body if records else {})
+    said = next((r.body for r in records if r.seq == int(row.get("se", 0))), None)
+    return _job(job, row, asked, said, _usage(records, text(row.get("tu"))))
 
 
-async def _body(shard: Shard, row: dict[str, bytes], ordinal: str, seq: str) -> dict[str, Any] | None:
-    """Return the body of the log record that a job row points to."""
-    if seq not in row or row[seq] == b"0":
-        return None
-    at = f"{text(row[seq])}-0"
-    key = shard.keys.log(store_key(text(row["sid"]), int(row.get(ordinal, b"0"))))
-    found = await shard.redis.execute_command("XRANGE", key, at, at)
-    return parse_record(found[0][0], flat(found[0][1])).body if found else None
+async def _records(shard: Shard, row: dict[str, bytes]) -> list[LogRecord]:
+    """Return what the log holds from the job's message to its answer: the message is the first."""
+    key = shard.keys.log(store_key(text(row["sid"]), int(row.get("eo", b"0"))))
+    last = text(row["se"]) + "-0" if row.get("se", b"0") != b"0" else "+"
+    page = await shard.redis.execute_command("XRANGE", key, text(row["en"]) + "-0", last, "COUNT", _LONGEST)
+    return [parse_record(eid, flat(fields)) for eid, fields in page]
 
 
-async def _usage(shard: Shard, row: dict[str, bytes]) -> dict[str, int]:
-    raw = row.get("usage")
-    return orjson.loads(raw) if raw else {}
+def _usage(records: list[LogRecord], turn: str) -> dict[str, int]:
+    """Add up what the job's turn has used so far."""
+    total: dict[str, int] = {"model_calls": 0, "tool_calls": 0}
+    for record in records:
+        if record.turn != turn:
+            continue
+        total["model_calls"] += record.type == ASSISTANT
+        total["tool_calls"] += record.type == CALL
+        usage: dict[str, int] = record.body.get("usage") or {} if record.type == ASSISTANT else {}
+        for name, n in usage.items():
+            total[name] = total.get(name, 0) + n
+    return total
 
 
 def _job(job: str, row: dict[str, bytes], asked: dict[str, Any], said: dict[str, Any] | None, usage: dict[str, int]) -> Job:
@@ -187,7 +195,7 @@ class JobWatch:
                     message = cast("dict[str, Any] | None", await pubsub.get_message(timeout=2.0))
                     if message is not None:
                         self._announce(text(message["data"]))
-            except (rx.RedisError, OSError, asyncio.TimeoutError):
+            except (TimeoutError, rx.RedisError, OSError):
                 listening.set()
                 await self._yard.clock.sleep(0.2)
             finally:

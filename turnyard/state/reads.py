@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -11,15 +10,15 @@ from redis import exceptions as rx
 from turnyard.errors import StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
 
 @contextmanager
-def reading(what: str) -> Iterator[None]:
+def reading(what: str) -> Generator[None]:
     """Turn what a client raises while it reads `what` into StoreUnavailable."""
     try:
         yield
-    except (rx.ConnectionError, rx.TimeoutError, rx.BusyLoadingError, OSError, asyncio.TimeoutError) as error:
+    except (TimeoutError, rx.ConnectionError, rx.TimeoutError, rx.BusyLoadingError, OSError) as error:
         raise StoreUnavailable(f"{what} could not be read: the Redis server gave no answer ({error}); try again in a moment") from error
 
 

@@ -54,7 +54,7 @@ class Script:
 
 
 def _script(name: str, source: str) -> Script:
-    return Script(name, source, hashlib.sha1(source.encode()).hexdigest())
+    return Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 
 def _assemble(name: str) -> str:
@@ -147,7 +147,7 @@ class Scripts:
 
     async def _send(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Send commands over one connection and read their replies; an error reply is returned, not raised."""
-        pool = self._redis.connection_pool
+        pool: Any = self._redis.connection_pool
         connection = await pool.get_connection("EVALSHA")
         self.sent += len(commands)
         replies: list[Any] = []
@@ -186,7 +186,9 @@ class Scripts:
 
     async def _teach(self, calls: list[_Call]) -> None:
         try:
-            replies = await self._send([("SCRIPT", "LOAD", script.source) for script in {call.script.sha: call.script for call in calls}.values()])
+            replies = await self._send(
+                [("SCRIPT", "LOAD", script.source) for script in {call.script.sha: call.script for call in calls}.values()]
+            )
         except (rx.RedisError, OSError) as error:
             await self._again(calls, error)
             return
@@ -211,13 +213,17 @@ class Scripts:
 
     def _give_up(self, call: _Call, why: str) -> None:
         if not call.future.done():
-            call.future.set_exception(StoreUnavailable(f"{call.script.name}: the Redis server gave no answer ({why}); try again in a moment"))
+            call.future.set_exception(
+                StoreUnavailable(f"{call.script.name}: the Redis server gave no answer ({why}); try again in a moment")
+            )
 
 
 def _failure(name: str, error: rx.ResponseError) -> TurnyardError:
     text = str(error)
     if text.startswith("OOM") or "command not allowed when used memory" in text:
-        return StoreFull(f"{name}: the Redis server is at its memory limit and takes nothing new; give it more memory or remove old sessions")
+        return StoreFull(
+            f"{name}: the Redis server is at its memory limit and takes nothing new; give it more memory or remove old sessions"
+        )
     if text.startswith("NOPERM"):
         return StoreUnavailable(f"{name}: the Redis user may not run this script ({text}); extend its ACL")
     return ScriptFailed(f"{name}: {text}")

@@ -122,7 +122,9 @@ async def _parked(shard: Shard, store: str) -> list[ParkedCall]:
     for raw in await shard.redis.hmget(key, names):
         row: dict[str, Any] = orjson.loads(raw) if raw else {}
         if row.get("s") == "parked" and not row.get("o"):
-            out.append(ParkedCall(row["c"], await _tool(shard, store, row["q"]), row["k"], row["aw"] == 1, int(row["dl"]) if "dl" in row else None))
+            out.append(
+                ParkedCall(row["c"], await _tool(shard, store, row["q"]), row["k"], row["aw"] == 1, int(row["dl"]) if "dl" in row else None)
+            )
     return out
 
 

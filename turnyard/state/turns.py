@@ -73,7 +73,9 @@ async def commit(shard: Shard, view: TurnView, owner: str, change: Commit) -> Tu
     if code == "OK":
         entries += tuple(_own(change, view, first=int(reply[7]), upto=int(reply[6])))
     mark = f"{view.epoch}:{owner}:{k}:{text(reply[1][7])}"
-    mine = (view.mine - {a.call for a in change.append if isinstance(a, Answer)} - {a.call for a in change.settle} - set(change.unstart)) | set(change.start)
+    mine = (
+        view.mine - {a.call for a in change.append if isinstance(a, Answer)} - {a.call for a in change.settle} - set(change.unstart)
+    ) | set(change.start)
     return await _view(shard, view.session, reply, base=entries, mine=mine, mark=mark)
 
 
@@ -100,23 +102,21 @@ def _payload(change: Commit, serial: int) -> tuple[bytes, list[bytes]]:
         bodies.append(orjson.dumps(value))
         return len(bodies)
 
-    out: dict[str, Any] = {"ending": change.ending, "serial": serial, "append": [_part(part, body) for part in change.append]}
-    if change.claim:
-        out["claim"] = True
-    if change.closing:
-        out["closing"] = True
-    if change.failure is not None:
-        out["failure"] = body(change.failure)
-    for name in ("start", "unstart", "lanes"):
-        if value := getattr(change, name):
-            out[name] = value
-    if change.park:
-        out["park"] = [(p.call, p.deadline_ms, p.secret_hash or "") for p in change.park]
-    if change.settle:
-        out["settle"] = [(s.call, s.outcome, body(s.body) or 0) for s in change.settle]
-    if change.usage:
-        out["usage"] = change.usage
-    return orjson.dumps(out), bodies
+    out: dict[str, Any] = {
+        "append": [_part(part, body) for part in change.append],
+        "park": [(p.call, p.deadline_ms, p.secret_hash or "") for p in change.park],
+        "settle": [(s.call, s.outcome, body(s.body) or 0) for s in change.settle],
+        "failure": body(change.failure),
+        "start": change.start,
+        "unstart": change.unstart,
+        "lanes": change.lanes,
+        "usage": change.usage,
+        "claim": change.claim,
+        "closing": change.closing,
+    }
+    # What is empty is left out: the script pays for each field it parses.
+    payload = {"ending": change.ending, "serial": serial, **{name: value for name, value in out.items() if value}}
+    return orjson.dumps(payload), bodies
 
 
 def _part(part: Say | Answer | Note, body: Any) -> dict[str, Any]:
@@ -193,7 +193,15 @@ async def _view(shard: Shard, session: str, reply: list[Any], *, base: tuple[Log
         cancel=text(head[4]) or None,
         yield_=bool(int(head[5])),
         jobs=tuple(j for j in text(head[8]).split(",") if j),
-        head={"tenant": text(head[9]), "session": text(head[10]), "agent": text(head[11]), "follow_until": text(head[12]), "attempt": text(head[14]), "user": text(head[16]), "platform": text(head[17])},
+        head={
+            "tenant": text(head[9]),
+            "session": text(head[10]),
+            "agent": text(head[11]),
+            "follow_until": text(head[12]),
+            "attempt": text(head[14]),
+            "user": text(head[16]),
+            "platform": text(head[17]),
+        },
         ended=ended,
         ending=text(head[7]) or None,
         last_seq=int(head[18]),
@@ -279,5 +287,5 @@ async def followed(shard: Shard, sessions: Sequence[str]) -> dict[str, int]:
 
 
 def flat_pairs(fields: dict[str, Any]) -> list[Any]:
-    """Return a dict as field, value, …"""
+    """Return a dict as a flat field, value list."""
     return [part for pair in fields.items() for part in pair]

@@ -28,9 +28,11 @@ async def tick(
     who: Literal["dispatcher", "supervisor"] = "dispatcher",
     lease_ms: int = 10_000,
     tick_ms: int = 1_000,
+    parts: str = "wbdr",
 ) -> Ticked:
     """Do what is due. `dead` are incarnations whose process is known to be gone; they are not waited for.
 
-    A supervisor that ticks for its dead child leaves admission to the dispatcher.
+    A supervisor that ticks for its dead child leaves admission to the dispatcher. `parts` names what to do: w workers
+    past their lease, b assignments past begin-by, d deadlines, r blocked flows and tags.
     """
-    return Ticked(*await shard.run("tick", who, lease_ms, tick_ms, *dead))
+    return Ticked(*await shard.run("tick", who, parts, lease_ms, tick_ms, *dead))

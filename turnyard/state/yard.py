@@ -6,7 +6,6 @@ because sessions would be looked for where they are not.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,13 +28,16 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One shard: its number, its keys and how its scripts run. `redis` is for plain reads."""
+    """One shard: its number, its keys and how its scripts run. `redis` is for plain reads.
+
+    redis-py 5 annotates its asyncio commands as if they might be synchronous, so its clients are Any here.
+    """
 
     n: int
     keys: Keys
     scripts: Scripts
-    redis: Redis
-    blocking: Redis
+    redis: Any
+    blocking: Any
     clock: Clock
 
     async def run(self, name: str, *args: Any, oom: bool = True) -> Any:
@@ -47,8 +49,8 @@ class Yard:
     """All shards of a deployment. Open it inside the loop that uses it."""
 
     def __init__(self, redis: Redis, blocking: Redis, tags: list[str], book: Book, clock: Clock) -> None:
-        self.redis = redis
-        self.blocking = blocking
+        self.redis: Any = redis
+        self.blocking: Any = blocking
         self.clock = clock
         self.scripts = Scripts(redis, book, clock)
         self.shards = tuple(Shard(n, Keys(tag), self.scripts, redis, blocking, clock) for n, tag in enumerate(tags))
@@ -95,7 +97,7 @@ class Yard:
         """
         try:
             await self.redis.ping()
-        except (rx.RedisError, OSError, asyncio.TimeoutError) as error:
+        except (TimeoutError, rx.RedisError, OSError) as error:
             raise StoreUnavailable(f"{describe(self.redis)} does not answer: {error}") from error
 
     async def aclose(self) -> None:
@@ -105,7 +107,7 @@ class Yard:
         await self.blocking.aclose()
 
 
-async def _layout(redis: Redis, shards: int | None) -> list[str]:
+async def _layout(redis: Any, shards: int | None) -> list[str]:
     try:
         await redis.hsetnx(LAYOUT, "shards", str(shards or 1))
         await redis.hsetnx(LAYOUT, "schema", str(SCHEMA))
@@ -116,5 +118,7 @@ async def _layout(redis: Redis, shards: int | None) -> list[str]:
     if schema != SCHEMA:
         raise Unsupported(f"this deployment is written in schema {schema}, this version reads {SCHEMA}; use a version that reads both")
     if shards is not None and shards != count:
-        raise Unsupported(f"this deployment has {count} shards since its first start, {shards} were asked for; ask for {count} or leave it out")
+        raise Unsupported(
+            f"this deployment has {count} shards since its first start, {shards} were asked for; ask for {count} or leave it out"
+        )
     return shard_tags(count)

@@ -15,7 +15,7 @@ end
 local function add_result(h, r, outcome, body)
   record(h, r.ord, true, 't', 'tool/result', 'u', h.tu, 'c', r.c, 'k', r.k, body_of({'o', outcome}, body))
   local was = r.an
-  answered(h, r)
+  answered(h, r, outcome)
   set(h, 'pe', table.concat(without(pending(h), r.c), ','))
   if outcome ~= 'placeholder' and was ~= 1 then job_open(r, -1) end
 end
@@ -24,8 +24,7 @@ local function add_note(h, it)
   local r = row(h, it.st, it.c)
   local counted = it.l ~= '1' and it.o ~= 'cancelled'
   if r and r.sk == 1 then
-    r.dr = 1
-    put_row(h, r)
+    let_go(h, r)
     if counted then
       job_open(r, -1)
       finish_waiting(h, r)
@@ -46,6 +45,7 @@ local function add_note(h, it)
   end
   set(h, 'jb', table.concat(jobs, ','))
   set(h, 'jw', table.concat(wait, ','))
+  let_go(h, r)
 end
 
 local function add_user(h, it)

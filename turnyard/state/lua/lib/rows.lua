@@ -20,6 +20,7 @@ local function row(h, ord, c)
 end
 
 local function put_row(h, r)
+  if r.gone then return end
   call('HSET', calls_key(h, r.ord), r.c, cjson.encode(r))
 end
 
@@ -70,13 +71,14 @@ local function settle(h, r, outcome)
   return true
 end
 
--- An answered row nobody outside can name goes; others stay as tombstones.
-local function answered(h, r)
+-- A row that nothing can ask for any more goes: its result is in the log, and nobody outside knows its name.
+local function let_go(h, r)
+  if r.s == 'parked' or r.h or r.gone then return put_row(h, r) end
+  call('HDEL', calls_key(h, r.ord), r.c, r.c .. ':r')
+  r.gone = true
+end
+
+local function answered(h, r, outcome)
   r.an = 1
-  if r.o and r.s ~= 'parked' and not r.h then
-    call('HDEL', calls_key(h, r.ord), r.c, r.c .. ':r')
-    h.rows[r.c] = r
-  else
-    put_row(h, r)
-  end
+  if outcome == 'placeholder' then put_row(h, r) else let_go(h, r) end
 end

@@ -1,0 +1,76 @@
+"""The Lua does what the model does, step by step, on a real server."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import redis
+
+from tests.protocol.actors import Config
+from tests.protocol.configs import CONFIGS
+from tests.protocol.differential import Differs, walk
+from tests.protocol.search import random_config
+from turnyard.state import scripts
+
+WALKS = 1500 if os.environ.get("THOROUGH") else 100
+CHUNK = 25
+
+# Where a random world meets the rule too seldom: a small one that lives of it.
+FOCUS = {
+    "two tasks run one row": "lift_dup",
+    "a yield keeps its marks": "two",
+    "a cancelled turn claims": "interrupt",
+}
+# Each takes one rule out of the Lua. A differential that does not notice proves nothing.
+MUTATIONS = {
+    "an expelled worker may begin": (
+        "if not lease or lease == '-inf' then return {'FENCED'} end\nlocal h = load(sid)\nif h.ep",
+        "local h = load(sid)\nif h.ep",
+    ),
+    "a claim ignores open calls": ("if h.pe ~= '' then return end\n  local list", "local list"),
+    "a cancelled turn claims": ("if a.claim and not closing then claim(h) end", "if a.claim then claim(h) end"),
+    "park waits for nothing": ("if h.aw == 0 then\n    claim(h)\n    return 'none'\n  end\n", ""),
+    "stores share the inbox": ("same = it.st == h.ts", "same = true"),
+    "awaiting is not moved by an outcome": ("if r.aw == 1 and r.s == 'parked' then add(h, 'aw', -1) end\n  r.o = outcome", "r.o = outcome"),
+    "a window that closed takes more": ("if due0 and due0 <= NOW then due = due0 end", ""),
+    "allow counts as a result": ("r.s, r.aw = 'allowed', 0", "r.s, r.aw = 'started', 0"),
+    "a yield keeps its marks": ("unstart_rows(a.unstart or {})", ""),
+    "two tasks run one row": ("r.tk and not (r.tk == owner and r.tj == task) then", "false then"),
+}
+
+
+@pytest.fixture
+def client(clean: str) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(clean, socket_timeout=10) as client:
+        yield client
+
+
+@pytest.mark.parametrize("chunk", range(WALKS // CHUNK))
+def test_the_server_takes_every_step_the_model_takes(client: redis.Redis, chunk: int) -> None:
+    steps = 0
+    for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):
+        steps += len(walk(client, config(seed), seed, steps=90))
+    assert steps > CHUNK
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_rule_taken_out_of_the_lua_is_noticed(client: redis.Redis, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    was, becomes = MUTATIONS[name]
+    whole = scripts._assemble
+    found = [script for script in scripts.NAMES if was in whole(script)]
+    assert found, f"the Lua no longer says {was!r}"
+    monkeypatch.setattr(scripts, "_assemble", lambda script: whole(script).replace(was, becomes))
+    for seed in range(400):
+        try:
+            walk(client, CONFIGS[FOCUS[name]] if name in FOCUS else config(seed), seed, steps=90)
+        except (Differs, redis.ResponseError):
+            return
+    pytest.fail("400 walks saw no difference")
+
+
+def config(seed: int) -> Config:
+    return replace(random_config(random.Random(seed)), hist=0, events=False)
