@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import shlex
 from collections.abc import Iterator
@@ -69,10 +70,14 @@ def test_every_link_between_pages_leads_somewhere(root: Path) -> None:
     assert broken == []
 
 
-def test_every_python_example_on_a_page_is_python(root: Path) -> None:
+def test_every_python_example_on_a_page_is_python_that_imports_what_exists(root: Path) -> None:
     for page, text in blocks(root, "python"):
         code = "\n".join(f"    {line}" for line in text.splitlines())
-        compile(f"async def example():\n{code}\n    pass\n", page, "exec")
+        tree = ast.parse(f"async def example():\n{code}\n    pass\n", page)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("turnyard"):
+                module = importlib.import_module(node.module)
+                assert [name.name for name in node.names if not hasattr(module, name.name)] == [], page
 
 
 def test_every_command_on_a_page_exists_with_its_flags(root: Path) -> None:
