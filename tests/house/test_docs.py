@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
+from turnyard import lifecycle
 from turnyard.settings import Settings
 
 TEST_NAME = re.compile(r"`(?:tests/[\w/]+\.py::)?(test_\w+)`")
@@ -122,3 +123,29 @@ def keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 def test_the_configuration_page_lists_every_key_and_no_other(root: Path) -> None:
     page = (root / "docs" / "configuration.md").read_text(encoding="utf-8")
     assert sorted(re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)) == sorted(keys(Settings))
+
+
+def test_the_operations_page_lists_every_answer_of_explain(root: Path) -> None:
+    source = ast.parse((root / "turnyard" / "state" / "explain.py").read_text(encoding="utf-8"))
+    calls = [node for node in ast.walk(source) if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Explanation"]
+    codes = {str(call.args[0].value) for call in calls if isinstance(call.args[0], ast.Constant)}
+    page = (root / "docs" / "operations.md").read_text(encoding="utf-8")
+    assert codes <= set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+
+
+def test_the_operations_page_lists_every_exit_code(root: Path) -> None:
+    codes = (
+        lifecycle.OK,
+        lifecycle.FAILED,
+        lifecycle.USAGE,
+        lifecycle.CONFIG,
+        lifecycle.UNREACHABLE,
+        lifecycle.FORBIDDEN,
+        lifecycle.NOT_FOUND,
+        lifecycle.REFUSED,
+        lifecycle.TIMED_OUT,
+        lifecycle.CANCELLED,
+        lifecycle.INTERRUPTED,
+    )
+    page = (root / "docs" / "operations.md").read_text(encoding="utf-8")
+    assert [int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)] == list(codes)
