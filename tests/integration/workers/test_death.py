@@ -10,6 +10,7 @@ import pytest
 from tests.integration.conversation import Talk, check_log
 from tests.integration.sample_app import SampleApp
 from tests.processes import Roles
+from turnyard.state import upkeep
 from turnyard.testing import wait_until
 
 
@@ -134,8 +135,7 @@ async def test_an_expelled_child_registers_anew_and_works_on(talk: Talk, clean: 
     await talk.enrolled(1)
     [before] = await talk.workers()
     children = worker.children()
-    shard = talk.yard.shards[0]
-    await shard.run("tick", "dispatcher", 1000, 1000, before.worker)
+    await upkeep.tick(talk.yard.shards[0], dead=(before.worker,), lease_ms=1000, tick_ms=100)
 
     async def renamed() -> bool:
         return [w.worker for w in await talk.workers()] not in ([], [before.worker])
