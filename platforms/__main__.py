@@ -8,7 +8,7 @@ import logging
 import sys
 
 from turnyard import telemetry
-from turnyard.errors import ConfigError
+from turnyard.errors import ConfigError, StoreUnavailable
 from turnyard.lifecycle import CONFIG, Life, run_role
 from turnyard.opening import open_yard
 from turnyard.settings import Settings, load_settings
@@ -30,9 +30,7 @@ def main(argv: list[str] | None = None) -> int:
     telemetry.setup(role="platform")
     try:
         settings = load_settings(given.config, flags={"redis.url": given.redis})
-        url = settings.redis.connection_url()
-        if url is None:
-            raise ConfigError("the platform has no server: give --redis URL or set REDIS_URL")
+        url = _server(settings)
         options = _options(given, settings)
         options.check()
     except ConfigError as error:
@@ -88,11 +86,18 @@ class _Ready:
                 async with asyncio.timeout(_TICK_S * 2):
                     await self._edge.ping()
                 self._good = True
-            except Exception as error:
+            except (StoreUnavailable, TimeoutError) as error:
                 if self._good:
                     log.warning("the store does not answer", extra={"reason": type(error).__name__})
                 self._good = False
             await self._life.clock.sleep(_TICK_S)
+
+
+def _server(settings: Settings) -> str:
+    url = settings.redis.connection_url()
+    if url is None:
+        raise ConfigError("the platform has no server: give --redis URL or set REDIS_URL")
+    return url
 
 
 def _options(given: argparse.Namespace, settings: Settings) -> HttpOptions:

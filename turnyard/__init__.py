@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from turnyard.app import Agent, App, Limits, TurnContext, load_app
+    from turnyard.client import Client, JobHandle, RedisClient, SyncClient
     from turnyard.engine.local import CallMade, LocalSession, ParkedCall, RunResult
     from turnyard.errors import (
         ConfigError,
@@ -28,17 +29,21 @@ __all__ = [
     "Agent",
     "App",
     "CallMade",
+    "Client",
     "ConfigError",
     "JobCancelled",
     "JobFailed",
+    "JobHandle",
     "Limits",
     "LocalSession",
     "ModelError",
     "Park",
     "ParkedCall",
+    "RedisClient",
     "RunResult",
     "SessionClosed",
     "StoreUnavailable",
+    "SyncClient",
     "Tool",
     "ToolContext",
     "ToolError",
@@ -50,6 +55,7 @@ __all__ = [
 
 _HOMES = {
     "turnyard.app": ("Agent", "App", "Limits", "TurnContext", "load_app"),
+    "turnyard.client": ("Client", "JobHandle", "RedisClient", "SyncClient"),
     "turnyard.engine.local": ("CallMade", "LocalSession", "ParkedCall", "RunResult"),
     "turnyard.errors": (
         "ConfigError",

@@ -39,6 +39,11 @@ class FeedEvent:
     data: dict[str, Any]
     id: str | None = None
 
+    @property
+    def raw(self) -> dict[str, Any]:
+        """Return the envelope: every answer of a client has its JSON under this name."""
+        return self.data
+
 
 @dataclass(frozen=True, slots=True)
 class _Draft:

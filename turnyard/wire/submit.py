@@ -50,11 +50,13 @@ class Submitted:
     replayed: bool
 
 
-async def submit(edge: Edge, submission: Submission, *, tenant: str, now_ms: int, notify: bool = False) -> Submitted:
+async def submit(
+    edge: Edge, submission: Submission, *, tenant: str, now_ms: int, notify: bool = False, read_back: bool = True
+) -> Submitted:
     """Take a job in; the answer is given only once it is durable.
 
-    `notify` has the end of the job announced to this process, for `wait_job`. `now_ms` dates the job only where the
-    store stops answering right after it accepted.
+    `notify` has the end of the job announced to this process, for `wait_job`. `now_ms` dates a job that is not read
+    back, because nobody asked for that or the store stopped answering right after it accepted.
 
     Raises:
         UnknownAgent: no worker ever published the agent.
@@ -68,6 +70,8 @@ async def submit(edge: Edge, submission: Submission, *, tenant: str, now_ms: int
     accepted = await edge.accept_message(message)
     raise_refusal(accepted)
     replayed = accepted.code == "duplicate"
+    if not read_back and not replayed:
+        return Submitted(_job_of(message, now_ms), accepted.position, replayed)
     try:
         job = await edge.read_job(message.job, tenant=tenant)
     except errors.StoreUnavailable:
