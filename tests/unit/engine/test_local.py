@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from turnyard import App, Limits, Park, SessionClosed, ToolError, tool
-from turnyard.engine.local import LocalSession
+from turnyard.app.calls import Hands
+from turnyard.engine.effects import Effect, NoEffect, ToolTable
+from turnyard.engine.local import LocalAgent, LocalSession
+from turnyard.engine.memory import MemorySession
+from turnyard.engine.react import React
+from turnyard.engine.runner import Means, Model
+from turnyard.engine.strategy import Strategy
 from turnyard.errors import AlreadyDecided, InvalidInput, JobFailed, ModelError, NotFound
 from turnyard.ports import Delta, Done, ModelRequest
+from turnyard.records.commit import TurnView
 from turnyard.records.log import ASSISTANT, CALL, NOTICE, RESULT, USER
 from turnyard.testing import ManualClock, ScriptedModel, TestModel, call
 from turnyard.testing.checkers import check_anthropic, check_gemini, check_openai
@@ -93,7 +102,7 @@ async def test_a_plain_answer_takes_one_model_call_is_stored_and_ends_the_turn()
     assert kinds(talk) == [USER, ASSISTANT]
 
 
-@pytest.mark.spec("turn-8", "turn-41")
+@pytest.mark.spec("turn-8")
 async def test_a_call_and_its_answer_leave_five_entries_for_two_model_calls() -> None:
     talk, model = session(call("add", a=2, b=3), "it is 5")
     result = await talk.prompt("add 2 and 3")
@@ -251,10 +260,93 @@ async def test_a_reply_without_a_word_keeps_the_text_of_the_round_before_and_say
     assert (result.state, result.text, result.silent) == ("succeeded", "let me see", True)
 
 
+class Watched(React):
+    """The strategy, writing down what it asks for."""
+
+    seen: ClassVar[list[str]] = []
+
+    def next_effect(self, view: TurnView, facts: ToolTable) -> Effect:
+        effect = super().next_effect(view, facts)
+        self.seen.append(type(effect).__name__ if not isinstance(effect, NoEffect) else effect.commit.ending)
+        return effect
+
+
+def by_hand(model: Any, tools: Any = (), prepare: Any = None, strategy: Strategy | None = None) -> LocalSession:
+    """A session made of its parts, where the app has no word for one of them."""
+    agent = App().agent("a", model=model, tools=tools)
+
+    @asynccontextmanager
+    async def scope() -> AsyncGenerator[Means]:
+        yield replace(agent.means([Model(model, "m")], Hands("a", agent.tools, None)), prepare=prepare)
+
+    local = LocalAgent(agent.table(), strategy or React(), scope, lambda value: value)
+    return LocalSession(local, MemorySession(ManualClock(), {"tenant": "t", "session": "s"}))
+
+
+@pytest.mark.spec("turn-41")
+async def test_two_calls_and_an_answer_are_four_steps_two_at_the_model_and_two_in_tools() -> None:
+    Watched.seen.clear()
+    talk = by_hand(ScriptedModel([[call("add", a=1, b=1), call("add", a=2, b=2)], "2 and 4"]), [add], strategy=Watched())
+    await talk.prompt("go")
+    assert Watched.seen == ["AskModel", "RunTool", "RunTool", "AskModel"]
+
+
+@pytest.mark.spec("turn-24")
+async def test_each_round_claims_then_prepares_then_builds_and_what_was_resolved_is_not_shown() -> None:
+    prepared: list[list[str]] = []
+
+    async def prepare(view: TurnView) -> TurnView:
+        prepared.append([e.body["text"] for e in view.entries if e.type in (USER, NOTICE)])
+        return replace(view, entries=tuple(e for e in view.entries if e.body.get("text") != "disk full"))
+
+    @tool
+    async def look() -> str:
+        """Look."""
+        talk.publish("what about the disk?")
+        return "fine"
+
+    model = ScriptedModel([call("look"), "done"])
+    talk = by_hand(model, [look], prepare)
+    talk.notice("disk full", group="disk", key="sda")
+    await talk.prompt("hi")
+    assert prepared == [["disk full", "hi"], ["disk full", "hi", "what about the disk?"]]
+    assert [shown(r)[0] for r in model.requests] == ["user: hi", "user: hi"]
+    assert shown(model.requests[1])[-1] == "user: what about the disk?"
+
+
+@pytest.mark.spec("turn-46")
+async def test_a_model_call_that_failed_is_sent_again_with_the_same_results_and_runs_no_tool_again() -> None:
+    clock = ManualClock()
+    ran: list[int] = []
+
+    @tool
+    async def count(n: int) -> str:
+        """Count."""
+        ran.append(n)
+        return f"{n} counted"
+
+    class Hiccup(ScriptedModel):
+        async def stream(self, request: ModelRequest) -> AsyncIterator[Delta | Done]:
+            if len(self.requests) == 1:
+                self.requests.append(request)
+                raise ModelError("overloaded", retryable=True)
+            async for item in super().stream(request):
+                yield item
+
+    model = Hiccup([call("count", n=1), "one"])
+    talk = App().agent("a", model=model, tools=[count]).local(clock=clock)
+    running = asyncio.ensure_future(talk.prompt("go"))
+    await clock.advance(2)
+    assert (await running).text == "one"
+    assert ran == [1]
+    assert model.requests[1].messages == model.requests[2].messages
+    assert model.requests[1].key == model.requests[2].key
+
+
 # -- what else arrives
 
 
-@pytest.mark.spec("turn-18", "turn-5")
+@pytest.mark.spec("turn-18")
 async def test_injected_context_is_seen_at_once_by_the_next_model_call_and_starts_nothing() -> None:
     talk, model = session("hello")
     talk.inject("the user is on a train")
