@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from turnyard.cli.options import api_url, settings_of
 
@@ -32,12 +32,3 @@ def with_client(work: Callable[[Client], Awaitable[T]], *, url: str | None, key:
             return await work(client)
 
     return run(main())
-
-
-def plain(value: Any) -> dict[str, Any]:
-    """Return an answer of the client as the JSON object it came as."""
-    raw = getattr(value, "raw", value)
-    if isinstance(raw, dict):
-        return raw
-    dump = getattr(raw, "model_dump", None)
-    return dump(mode="json") if callable(dump) else dict(vars(raw))

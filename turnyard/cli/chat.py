@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnyard.cli.api import plain, with_client
+from turnyard.cli.api import with_client
 from turnyard.cli.options import Config, Key, Url, settings_of
 from turnyard.cli.output import say, write
 from turnyard.errors import InvalidRequest, NotFound
 
 if TYPE_CHECKING:
-    from turnyard.client import Client
+    from turnyard.client import Client, JobHandle
 
 HELP = "Ctrl-D or /quit leaves, Ctrl-C stops the answer, /new starts over"
 
@@ -51,7 +50,7 @@ async def _turn(client: Client, agent: str, session: str, text: str) -> None:
         await client.new(session)
         return
     handle = await client.submit(agent, text, session=session)
-    showing = asyncio.create_task(_show(handle.events(after=None)))
+    showing = asyncio.create_task(_show(handle))
     try:
         await showing
     except (asyncio.CancelledError, KeyboardInterrupt):
@@ -60,12 +59,12 @@ async def _turn(client: Client, agent: str, session: str, text: str) -> None:
         say("\nstopped")
 
 
-async def _show(events: AsyncIterator[Any]) -> None:
-    from turnyard.cli.follow import Printer
+async def _show(handle: JobHandle) -> None:
+    from turnyard.cli.follow import Printer, envelopes
 
     printer = Printer()
-    async for event in events:
-        printer.show(plain(event))
+    async for event in envelopes(handle.events()):
+        printer.show(event)
 
 
 async def _ask() -> str | None:
@@ -83,7 +82,7 @@ async def _ask() -> str | None:
 
 
 async def _only_agent(client: Client) -> str:
-    names = sorted(plain(found)["name"] for found in await client.agents())
+    names = sorted(str(found["name"]) for found in await client.agents())
     if len(names) != 1:
         raise InvalidRequest(f"say which agent: {', '.join(names)}" if names else "no agent is published; start one: turnyard up MOD:APP")
     return names[0]

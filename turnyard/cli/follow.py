@@ -8,15 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, cast
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 from turnyard.cli.output import one_line, say, write, write_json
+
+if TYPE_CHECKING:
+    from turnyard.client import FeedEvent
 
 QUIET_S = 1.0
 WIDTH = 100
 
 Event = Mapping[str, Any]
+
+
+async def envelopes(events: AsyncIterator[FeedEvent]) -> AsyncGenerator[Event]:
+    """Yield what the events say, each with its id, from which following may go on later."""
+    async for event in events:
+        yield {**event.data, "id": event.id}
 
 
 class Printer:
@@ -27,7 +36,8 @@ class Printer:
 
     def show(self, event: Event) -> None:
         """Write one event."""
-        kind, data = str(event["type"]), event.get("data") or {}
+        kind = str(event["type"])
+        data: Event = event.get("data") or {}
         if kind == "message/update":
             self._piece(data)
         elif kind == "message/end":

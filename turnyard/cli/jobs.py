@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnyard.cli.api import plain, with_client
+from turnyard.cli.api import with_client
 from turnyard.cli.options import Config, Json, Key, Url
 from turnyard.cli.output import say, show, write, write_json
 from turnyard.errors import InvalidRequest
@@ -49,13 +49,19 @@ def submit(
     config: Config = None,
 ) -> None:
     """Send a message to an agent."""
-    fields = {"session": session, "mode": mode, "user": user, "idempotency_key": idempotency_key, "metadata": pairs(metadata or [])}
+    fields: dict[str, Any] = {
+        "session": session,
+        "mode": mode,
+        "user": user,
+        "idempotency_key": idempotency_key,
+        "metadata": pairs(metadata or []),
+    }
     given = {name: value for name, value in fields.items() if value}
     message = sys.stdin.read() if text == "-" else text
 
     async def send(client: Client) -> dict[str, Any]:
         handle = await client.submit(agent, message, **given)
-        return await _wait(client, handle.id, timeout) if wait else plain(await client.job(handle.id))
+        return await _wait(client, handle.id, timeout) if wait else handle.data
 
     report(with_client(send, url=url, key=key, config=config), as_json=as_json, final=wait)
 
@@ -65,7 +71,7 @@ def get(job: JobId, as_json: Json = False, url: Url = None, key: Key = None, con
     """Show a job."""
 
     async def read(client: Client) -> dict[str, Any]:
-        return plain(await client.job(job))
+        return (await client.job(job)).data
 
     report(with_client(read, url=url, key=key, config=config), as_json=as_json, final=False)
 
@@ -88,7 +94,7 @@ def list_(
     }
 
     async def read(client: Client) -> list[dict[str, Any]]:
-        return [plain(job) for job in await client.jobs(**given)]
+        return [handle.data for handle in await client.jobs(**given)]
 
     show(with_client(read, url=url, key=key, config=config), COLUMNS, as_json=as_json, empty="no jobs")
 
@@ -98,8 +104,7 @@ def cancel(job: JobId, as_json: Json = False, url: Url = None, key: Key = None, 
     """Ask for a job to be cancelled."""
 
     async def ask(client: Client) -> dict[str, Any]:
-        await client.cancel(job)
-        return plain(await client.job(job))
+        return await client.cancel(job)
 
     report(with_client(ask, url=url, key=key, config=config), as_json=as_json, final=False)
 
@@ -117,15 +122,14 @@ def wait(job: JobId, timeout: Timeout = WAIT_S, as_json: Json = False, url: Url 
 @group.command("follow")
 def follow_job(job: JobId, as_json: Json = False, url: Url = None, key: Key = None, config: Config = None) -> None:
     """Show what happens for a job until it has ended."""
-    from turnyard.cli.follow import show_until_quiet
+    from turnyard.cli.follow import envelopes, show_until_quiet
 
     async def ask(client: Client) -> dict[str, Any]:
         async def ended() -> bool:
             return False  # the stream of a job closes by itself
 
-        handle = await client.handle(job)
-        await show_until_quiet(_events(handle.events(after=None)), ended, as_json=as_json, forever=True)
-        return plain(await client.job(job))
+        await show_until_quiet(envelopes(client.job_events(job)), ended, as_json=as_json, forever=True)
+        return (await client.job(job)).data
 
     raise typer.Exit(code_of(with_client(ask, url=url, key=key, config=config)))
 
@@ -140,13 +144,13 @@ def follow(
     config: Config = None,
 ) -> None:
     """Show what happens in a session until nothing is left to happen."""
-    from turnyard.cli.follow import show_until_quiet
+    from turnyard.cli.follow import envelopes, show_until_quiet
 
     async def ask(client: Client) -> None:
         async def settled() -> bool:
-            return plain(await client.explain(session)).get("code") not in BUSY
+            return (await client.explain(session))["code"] not in BUSY
 
-        await show_until_quiet(_events(client.follow(session, after=after)), settled, as_json=as_json, forever=forever)
+        await show_until_quiet(envelopes(client.events(session, after=after)), settled, as_json=as_json, forever=forever)
 
     with_client(ask, url=url, key=key, config=config)
 
@@ -155,22 +159,11 @@ def follow(
 BUSY = frozenset({"running", "ready", "debounce", "retry_delay"})
 
 
-async def _events(events: Any) -> Any:
-    async for event in events:
-        yield plain(event)
-
-
 async def _wait(client: Client, job: str, timeout_s: float) -> dict[str, Any]:
-    from turnyard.errors import JobCancelled, JobFailed
-
-    handle = await client.handle(job)
     try:
-        await handle.result(timeout=timeout_s)
-    except (JobFailed, JobCancelled):
-        pass
+        return await client.wait_job(job, timeout_s=timeout_s)
     except TimeoutError:
         raise TimeoutError(f"job {job} has not ended within {timeout_s:g} s and goes on: turnyard jobs wait {job}") from None
-    return plain(await client.job(job))
 
 
 def pairs(given: Sequence[str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ import logging
 import signal
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from turnyard.backoff import Backoff
 from turnyard.cli.plan import LOOPBACK, Plan, RolePlan, free_port
@@ -208,13 +208,12 @@ async def fetch(port: int, path: str, *, host: str = LOOPBACK) -> bytes | None:
 
 
 def names_in(listing: bytes | None) -> set[str]:
-    """Return the names in a listing of agents, whether it is a list or an object that holds one."""
+    """Return the names in a page of agents; none when it is not one."""
     try:
-        data: Any = json.loads(listing or b"[]")
-    except ValueError:
+        page = json.loads(listing or b"{}")
+        return {str(agent["name"]) for agent in page["data"]}
+    except (ValueError, KeyError, TypeError):
         return set()
-    rows = data if isinstance(data, list) else next((v for v in data.values() if isinstance(v, list)), [])
-    return {str(row["name"]) for row in rows if isinstance(row, dict) and "name" in row}
 
 
 def last_lines(file: Path) -> str:
@@ -236,5 +235,5 @@ def _start_failed(role: Role, code: int) -> TurnyardError:
 
 def _first(failures: BaseExceptionGroup[BaseException]) -> BaseException:
     """Return the one failure that explains the others."""
-    flat = [_first(f) if isinstance(f, BaseExceptionGroup) else f for f in failures.exceptions]
+    flat = [_first(cast("BaseExceptionGroup[BaseException]", f)) if isinstance(f, BaseExceptionGroup) else f for f in failures.exceptions]
     return next((f for f in flat if isinstance(f, TurnyardError)), flat[0])

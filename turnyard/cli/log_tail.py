@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from turnyard.ports import Clock
 
 EVERY_S = 0.2
-HIDDEN = frozenset({"ts", "level", "event", "role", "logger", "exception"})
+HIDDEN = frozenset({"ts", "level", "event", "role", "logger", "exception", "color_message"})
 
 
 def readable(line: str) -> str:

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnyard.cli.api import plain, with_client
+from turnyard.cli.api import with_client
 from turnyard.cli.options import Config, Json, Key, Redis, Url, settings_of
 from turnyard.cli.output import say, show, write, write_json
 from turnyard.errors import StoreUnavailable
 
 if TYPE_CHECKING:
-    from turnyard.client import Client
     from turnyard.state.audit import Finding
 
 AGENT_COLUMNS = ("name", "version", "pool", "mode", "models", "tools")
@@ -24,11 +23,7 @@ workers = typer.Typer(help="Worker processes.", no_args_is_help=True)
 
 def agents(as_json: Json = False, url: Url = None, key: Key = None, config: Config = None) -> None:
     """List the agents that workers have published."""
-
-    async def read(client: Client) -> list[dict[str, Any]]:
-        return [plain(agent) for agent in await client.agents()]
-
-    rows = with_client(read, url=url, key=key, config=config)
+    rows = with_client(lambda client: client.agents(), url=url, key=key, config=config)
     shown = rows if as_json else [{**row, "tools": [tool["name"] for tool in row.get("tools") or ()]} for row in rows]
     show(shown, AGENT_COLUMNS, as_json=as_json, empty="no agent is published; start a worker: turnyard worker MOD:APP")
 
@@ -36,12 +31,9 @@ def agents(as_json: Json = False, url: Url = None, key: Key = None, config: Conf
 @workers.command("list")
 def workers_list(as_json: Json = False, url: Url = None, key: Key = None, config: Config = None) -> None:
     """List live worker children: the pid, how busy it is, when it was last heard of."""
-
-    async def read(client: Client) -> list[dict[str, Any]]:
-        return [plain(worker) for worker in await client.workers()]
-
     rows = sorted(
-        with_client(read, url=url, key=key, config=config), key=lambda row: (row["role"] != "worker", -row["running"], row["pid"])
+        with_client(lambda client: client.workers(), url=url, key=key, config=config),
+        key=lambda row: (row["role"] != "worker", -row["running"], row["pid"]),
     )
     show(rows, WORKER_COLUMNS, as_json=as_json, empty="no worker is alive; start one: turnyard worker MOD:APP")
 
@@ -54,16 +46,14 @@ def explain(
     config: Config = None,
 ) -> None:
     """Say why a session moves or does not, and what to do about it."""
-
-    async def ask(client: Client) -> dict[str, Any]:
-        return plain(await client.explain(session))
-
-    found = with_client(ask, url=url, key=key, config=config)
+    found = with_client(lambda client: client.explain(session), url=url, key=key, config=config)
     if as_json:
         write_json(found)
         return
     write(f"{found['code']}: {found.get('detail') or ''}".rstrip(": "))
-    for call in (found.get("facts") or {}).get("calls", ()):
+    facts: dict[str, Any] = found.get("facts") or {}
+    calls: list[dict[str, Any]] = facts.get("calls") or []
+    for call in calls:
         until = (
             datetime.fromtimestamp(call["until_ms"] / 1000, UTC).isoformat(timespec="seconds") if call.get("until_ms") else "no deadline"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
@@ -48,9 +48,9 @@ def cell(value: Any) -> str:
     if value is None or value == "":
         return "-"
     if isinstance(value, (list, tuple)):
-        return ",".join(cell(item) for item in value) or "-"
+        return ",".join(cell(item) for item in cast("list[Any]", value)) or "-"
     if isinstance(value, Mapping):
-        return ",".join(str(key) for key in value) or "-"
+        return ",".join(str(key) for key in cast("Mapping[Any, Any]", value)) or "-"
     return one_line(f"{value:.1f}" if isinstance(value, float) else str(value), 80)
 
 

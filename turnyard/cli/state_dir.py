@@ -57,6 +57,12 @@ class StateDir:
         """Return the log file of a role."""
         return self.root / "logs" / f"{name}.log"
 
+    def turn_logs(self) -> None:
+        """Keep the roles' logs of the yard before this one, and no older ones."""
+        for file in (self.root / "logs").glob("*.log"):
+            if file.name not in ("server.log", "up.log"):
+                file.replace(file.with_suffix(".log.1"))
+
     def hold(self) -> None:
         """Become the one keeper of this directory, until this process ends.
 

@@ -57,6 +57,7 @@ def up(
     try:
         plan = _plan(apps, settings, host, port, processes)
         _end_leftovers(state)
+        state.turn_logs()
         _keep(plan, state, settings, config, reload=reload, quiet=kept, as_json=as_json)
     finally:
         state.release()

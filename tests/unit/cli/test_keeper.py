@@ -157,7 +157,7 @@ async def test_a_reload_of_broken_code_leaves_the_old_one_working(tmp_path: Path
     ("listing", "names"),
     [
         (b'{"object": "list", "data": [{"name": "a"}], "next": null}', {"a"}),
-        (b'[{"name": "b"}]', {"b"}),
+        (b'{"object": "problem"}', set[str]()),
         (b"<html>", set[str]()),
         (None, set[str]()),
     ],
