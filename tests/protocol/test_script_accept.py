@@ -197,6 +197,19 @@ async def test_an_outcome_with_a_wrong_secret_or_for_no_row_is_gone(scene: Scene
     assert (await scene.facts())["head"]["aw"] == 1
 
 
+@pytest.mark.parametrize("name", ["_", "{call}:r", "{call}:l", ""])
+async def test_what_is_stored_beside_a_call_is_not_a_call(scene: Scene, name: str) -> None:
+    view = await scene.open_turn(await scene.worker())
+    made = call(view, 0, "callback", awaited=True)
+    await scene.park(await scene.ask(view, made), made.id)
+    assert (await scene.outcome(view, made.id, body={"h": hash_secret(SECRET), "j": [], "s": "parked", "aw": 1})).code == "accepted"
+    before = await scene.snapshot()
+    assert (await scene.outcome(view, name.format(call=made.id), body={"content": "forged"})).code == "gone"
+    assert (await scene.begin_row(view, name.format(call=made.id), owner=await scene.worker(role="lifted"))).code == "GONE"
+    after = await scene.snapshot()
+    assert after[scene.shard().keys.calls(view.store).encode()] == before[scene.shard().keys.calls(view.store).encode()]
+
+
 async def test_an_outcome_repeated_after_a_lost_answer_is_a_duplicate(scene: Scene) -> None:
     view = await scene.open_turn(await scene.worker())
     made = call(view, 0, "callback", awaited=True)

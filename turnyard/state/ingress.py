@@ -90,7 +90,7 @@ async def accept_notice(
     """Leave a notice for the session's next model call; it wakes nobody. `event` is known for a day.
 
     A newer notice of the same (group, key) replaces one that was not shown yet; `clear` removes it.
-    Codes: accepted, duplicate.
+    Codes: accepted; duplicate; inbox_full (hundreds of items wait for the session's next turn already).
     """
     sid = session_key(tenant, session)
     fields: dict[str, str | int] = {"id": session, "tn": tenant, "ag": agent, "po": pool, "pf": platform}

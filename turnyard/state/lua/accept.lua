@@ -121,9 +121,14 @@ local function control()
   return {'accepted', 0, h.st}
 end
 
+-- Notices wake nobody, so a session that nobody writes to would collect them for ever.
+local MOST_ITEMS = 400
+
 local function notice()
   local h, id, bucket = load(ARGV[2]), ARGV[3], ARGV[4]
   local m, i = pairs_of(5)
+  local full = call('XLEN', inbox_key(h.sid)) + call('XLEN', next_key(h.sid)) >= MOST_ITEMS
+  if full and ARGV[i + 3] ~= '1' then return {'inbox_full', h.q, ''} end
   if seen(id, bucket, 'accepted') then return {'duplicate'} end
   introduce(h, m)
   save(h)

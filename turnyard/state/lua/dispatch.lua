@@ -11,8 +11,25 @@ local batch = call('XRANGE', KEYS[1], '-', '+', 'COUNT', limit + 1)
 local left = #batch > limit and 1 or 0
 local ids, dead = {}, 0
 
+-- What the handler of each kind reads; all of it is checked before the first write.
+local NEEDS = {
+  user = {'job', 'md', 'us', 'as', 'ag', 'po'}, outcome = {'st', 'c'}, late = {'st', 'c'}, decision = {'st', 'c'}, canceljob = {'job'},
+  notice = {'gr', 'ky', 'b'}, clear = {'gr', 'ky'}, cancel = {'tu'},
+}
+
 local function readable(e)
-  return APPLY[e.kind] and e.v == '1' and type(e.sid) == 'string' and #e.sid == 26
+  if not APPLY[e.kind] or e.v ~= '1' or not e.sid or #e.sid ~= 26 then return false end
+  for _, f in ipairs(NEEDS[e.kind] or {}) do
+    if not e[f] then return false end
+  end
+  return e.kind ~= 'user' or tonumber(e.pr) and tonumber(e.dy) and tonumber(e.wn) and tonumber(e.wx)
+end
+
+-- A dead letter keeps the beginning of what came, so that somebody can tell what it was.
+local function bury(raw, reason)
+  local kept = {}
+  for n = 1, math.min(#raw, 64) do kept[n] = string.sub(raw[n], 1, 500) end
+  call('XADD', P .. 'dead', 'MAXLEN', '~', 10000, '*', 'reason', reason, unpack(kept))
 end
 
 for i = 1, math.min(#batch, limit) do
@@ -23,7 +40,7 @@ for i = 1, math.min(#batch, limit) do
     APPLY[e.kind](h, e)
   elseif e.kind ~= 'wake' then
     dead = dead + 1
-    call('XADD', P .. 'dead', 'MAXLEN', '~', 10000, '*', 'reason', h and 'no such session' or 'unreadable event', unpack(batch[i][2]))
+    bury(batch[i][2], h and 'no such session' or 'unreadable event')
   end
 end
 if #ids > 0 then call('XDEL', KEYS[1], unpack(ids)) end

@@ -22,7 +22,7 @@ local function wakes(h) return h.iw > 0 end
 
 local function due_item(h)
   if h.nw == 0 and h.nd == 0 then return nil end
-  for _, it in ipairs(call('XRANGE', next_key(h.sid), '-', '+', 'COUNT', 200)) do
+  for _, it in ipairs(call('XRANGE', next_key(h.sid), '-', '+')) do
     local f = {}
     for i = 1, #it[2], 2 do f[it[2][i]] = it[2][i + 1] end
     if f.w == '1' and tonumber(f.du or 0) <= NOW then return f, it[1] end

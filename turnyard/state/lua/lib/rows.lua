@@ -8,6 +8,7 @@ local TOMBSTONE = 7 * DAY
 local function calls_key(h, ord) return P .. 'h:' .. h.sid .. '.' .. ord .. ':calls' end
 
 local function row(h, ord, c)
+  if c == '_' or string.find(c, ':', 1, true) then return false end
   h.rows = h.rows or {}
   local r = h.rows[c]
   if r == nil then
