@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import sysconfig
 import traceback
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +17,7 @@ from types import ModuleType
 from turnyard.app.application import App
 from turnyard.errors import ConfigError
 
+_PACKAGE = str(Path(__file__).resolve().parents[1])
 _FORM = "write MOD:APP, such as `app:app`, `pkg.mod:app` or `path/file.py:app`"
 
 
@@ -94,9 +96,14 @@ def _broken(place: str, error: BaseException) -> ConfigError:
     kind = type(error).__name__
     if isinstance(error, SyntaxError):
         return ConfigError(f"{place} cannot be imported: {error.filename}, line {error.lineno}: {error.msg}; correct the syntax there")
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename and f.filename != __file__]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not _is_ours_or_pythons(f.filename)]
     where = f" at {frames[-1].filename}, line {frames[-1].lineno}" if frames else ""
     return ConfigError(f"{place} cannot be imported: {kind}: {error}{where}; {_advice(error)}")
+
+
+def _is_ours_or_pythons(filename: str) -> bool:
+    """Tell whether a frame is of no help to the user: the mistake is in the user's file that led there."""
+    return filename.startswith((f"{_PACKAGE}/", "<frozen importlib", sysconfig.get_path("stdlib"))) or "/site-packages/" in filename
 
 
 def _advice(error: BaseException) -> str:

@@ -67,7 +67,8 @@ class TestModel:
     """A model that calls tools once, with the smallest arguments that fit, and then answers with their results.
 
     `call_tools` names the tools, all that are offered when None. `text` is the last answer; when None it is the
-    results, one to a line, or "done". Each user message starts over.
+    smallest value that fits the agent's output type, else the results, one to a line, or "done". Each user message
+    starts over.
     """
 
     __test__ = False
@@ -85,7 +86,7 @@ class TestModel:
         if calls and not _called(request):
             yield _done("", calls, step, request.model)
             return
-        text = self._text if self._text is not None else "\n".join(_results(request)) or "done"
+        text = self._text if self._text is not None else _fitting(request) or "\n".join(_results(request)) or "done"
         yield Delta("text", 0, text)
         yield _done(text, (), step, request.model)
 
@@ -99,6 +100,13 @@ class TestModel:
         if missing:
             raise ConfigError(f"TestModel is to call {missing[0]}, but the agent has {', '.join(offered) or 'no tools'}")
         return tuple(ModelCall(name, sample(offered[name])) for name in names)
+
+
+def _fitting(request: ModelRequest) -> str | None:
+    """Return a value of the type that the answer must have, None when it is free text."""
+    form: dict[str, Any] = request.settings.get("response_format") or {}
+    schema: dict[str, Any] | None = form.get("json_schema", {}).get("schema")
+    return orjson.dumps(sample(schema)).decode() if schema else None
 
 
 def _since_user(request: ModelRequest) -> list[dict[str, Any]]:
