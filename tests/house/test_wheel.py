@@ -9,6 +9,7 @@ import importlib.metadata
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import urllib.request
@@ -89,7 +90,7 @@ def installed(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed
     return Installed(wheel, base / "v" / "bin", base / "home")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def hello(installed: Installed) -> Iterator[Path]:
     """The sample project, up and running."""
     installed.run("turnyard", "init", "hello")
@@ -131,6 +132,16 @@ def test_the_sample_project_answers_a_job_on_the_installed_wheel(installed: Inst
     assert job["state"] == "succeeded", job
     assert "5" in job["text"]
     assert hello.joinpath("turnyard.yaml").exists()
+
+
+def test_a_worker_that_is_killed_in_the_first_five_minutes_costs_nothing(installed: Installed, hello: Path) -> None:
+    installed.run("turnyard", "submit", "hello", "count slowly", "--session", "s1", cwd=hello)
+    first, *_ = [json.loads(line) for line in installed.run("turnyard", "workers", "list", "--json", cwd=hello).splitlines()]
+    os.kill(first["pid"], signal.SIGKILL)
+    told = installed.run("turnyard", "follow", "s1", cwd=hello)
+    assert "1, 2, 3, 4, 5. None was lost." in told
+    assert "idle" in installed.run("turnyard", "explain", "s1", cwd=hello)
+    installed.run("turnyard", "doctor", cwd=hello)
 
 
 def test_the_sample_projects_own_tests_need_no_server_and_no_key(installed: Installed, root: Path, tmp_path: Path) -> None:
