@@ -11,7 +11,7 @@ class Backoff:
     def __init__(self, *, first_s: float = 0.05, most_s: float = 2.0, rng: random.Random | None = None) -> None:
         self._first_s = first_s
         self._most_s = most_s
-        self._rng = rng or random.Random()
+        self._uniform = rng.uniform if rng is not None else random.uniform
         self._next_s = first_s
 
     @property
@@ -23,7 +23,7 @@ class Backoff:
         """Return the seconds to wait after one more failure."""
         delay_s = self._next_s
         self._next_s = min(self._next_s * 2, self._most_s)
-        return delay_s * self._rng.uniform(0.5, 1.0)
+        return delay_s * self._uniform(0.5, 1.0)
 
     def reset(self) -> bool:
         """Note a success; return whether it ended a row of failures."""

@@ -199,18 +199,20 @@ class Executor:
         self, turn: Turn, performer: Performer, served: Served, view: TurnView, effect: AskModel
     ) -> tuple[Effect | None, Result]:
         """Ask the model, again while its failure may pass, at most as often as the agent pays for."""
+        done, result = await performer.perform(view, effect)
+        if not isinstance(result, Failure) or not result.retryable:
+            return done, result
         backoff = Backoff(first_s=_RETRY_FIRST_S, most_s=_RETRY_MOST_S)
-        attempt = 1
-        while True:
-            done, result = await performer.perform(view, effect)
-            if not isinstance(result, Failure) or not result.retryable or attempt >= served.attempts:
-                return done, result
+        for attempt in range(1, served.attempts):
             log.info("asking the model again", extra=_fields(turn) | {"turn": view.turn, "attempt": attempt, "reason": result.code})
-            attempt += 1
             if not await self._wait(turn, backoff.next_s()):
                 return None, None
             if not self._lease.sure:
                 await self._lease.wait()
+            done, result = await performer.perform(view, effect)
+            if not isinstance(result, Failure) or not result.retryable:
+                break
+        return done, result
 
     async def _wait(self, turn: Turn, seconds: float) -> bool:
         """Wait before another try; False when the child drains and the turn should go to another instead."""

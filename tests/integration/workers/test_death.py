@@ -15,8 +15,9 @@ from turnyard.testing import wait_until
 
 
 async def test_a_killed_child_is_replaced_and_another_finishes_its_turn(talk: Talk, clean: str, roles: Roles, app: SampleApp) -> None:
-    roles.dispatcher(clean)
-    worker = roles.worker(clean, app.path)
+    slow = {"TURNYARD__TIMING__LEASE_MS": "60000"}
+    roles.dispatcher(clean, env=slow)
+    worker = roles.worker(clean, app.path, env=slow)
     await talk.enrolled(2)
     before = worker.children()
     job = await talk.say("s1", "again gate")
