@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -54,6 +57,45 @@ class Shell:
     @property
     def state(self) -> StateDir:
         return StateDir(self.folder / ".turnyard")
+
+
+class Terminal:
+    """A command at a terminal: it is typed at and read as a person does."""
+
+    def __init__(self, shell: Shell, *words: str) -> None:
+        self._ours, theirs = pty.openpty()
+        command = [sys.executable, "-m", "turnyard.cli", *words]
+        self.process = subprocess.Popen(
+            command, cwd=shell.folder, env=shell.environ, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+        )
+        # Ctrl-C reaches whoever controls the terminal; the test sends the signal that it would become.
+        os.close(theirs)
+        self.seen = ""
+        self._looked = 0
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
+
+    def type(self, line: str) -> None:
+        os.write(self._ours, f"{line}\n".encode())
+
+    def press(self, key: bytes) -> None:
+        assert key == b"\x03"
+        self.process.send_signal(signal.SIGINT)
+
+    def read_until(self, text: str) -> None:
+        """Wait until the screen shows `text` below what was looked for before."""
+        deadline = time.monotonic() + WITHIN_S
+        while text not in self.seen[self._looked :]:
+            assert time.monotonic() < deadline, f"no {text!r} in:\n{self.seen[self._looked :]}"
+            if select.select([self._ours], [], [], 0.1)[0]:
+                self.seen += os.read(self._ours, 65_536).decode("utf-8", "replace")
+        self._looked += self.seen[self._looked :].index(text) + len(text)
 
 
 def new_shell(folder: Path) -> Shell:
@@ -171,6 +213,23 @@ def test_chat_answers_line_by_line(yard: Shell):
     )
     assert done.returncode == 0, done.stderr
     assert "2 + 2 = 4" in done.stdout
+
+
+def test_at_a_terminal_what_is_typed_meanwhile_joins_the_turn_and_ctrl_c_stops_it(yard: Shell):
+    with Terminal(yard, "chat", "hello", "--session", "tty") as terminal:
+        terminal.read_until("what you type meanwhile")
+        terminal.type("count slowly")
+        terminal.read_until("← count: 1")
+        terminal.type("add 2 and 2")
+        terminal.read_until("2 + 2 = 4")
+        terminal.type("count slowly")
+        terminal.read_until("← count: 1")
+        terminal.press(b"\x03")
+        terminal.read_until("(stopped)")
+        terminal.read_until("turn ended: ")
+        terminal.press(b"\x03")
+        assert terminal.process.wait(timeout=WITHIN_S) == 0
+    assert "4, 5" not in terminal.seen
 
 
 def test_a_second_yard_in_the_same_directory_is_refused_and_the_first_goes_on(yard: Shell):

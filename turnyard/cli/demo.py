@@ -52,9 +52,8 @@ def demo(keep: Annotated[bool, typer.Option("--keep", help="Leave the yard up, t
 
 
 def _command(folder: Path, environ: dict[str, str], *words: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "turnyard.cli", *words], cwd=folder, env=environ, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-m", "turnyard.cli", *words]
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode:
         raise TurnyardError(f"turnyard {words[0]} failed:\n{done.stderr.strip()}")
 

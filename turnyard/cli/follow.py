@@ -29,10 +29,13 @@ async def envelopes(events: AsyncIterator[FeedEvent]) -> AsyncGenerator[Event]:
 
 
 class Printer:
-    """Writes events for people: the agent's words to stdout, what it does to stderr."""
+    """Writes events for people: the agent's words to stdout, what it does to stderr.
+
+    Pieces of a message may be lost on the way and its end holds all of it, so the end completes what was shown.
+    """
 
     def __init__(self) -> None:
-        self._midway = False
+        self._shown = ""
 
     def show(self, event: Event) -> None:
         """Write one event."""
@@ -41,26 +44,30 @@ class Printer:
         if kind == "message/update":
             self._piece(data)
         elif kind == "message/end":
-            self._message(data)
+            self._complete(str(data.get("text") or ""))
+        elif kind == "message/start":
+            self._break()
         elif (line := note(kind, data)) is not None:
             self._break()
             say(line)
 
     def _piece(self, data: Event) -> None:
         if data.get("kind", "text") == "text":
-            write(str(data.get("delta") or ""), end="")
-            self._midway = True
+            text = str(data.get("delta") or "")
+            write(text, end="")
+            self._shown += text
 
-    def _message(self, data: Event) -> None:
-        if not self._midway and data.get("text"):
-            write(str(data["text"]), end="")
-            self._midway = True
+    def _complete(self, text: str) -> None:
+        if not text.startswith(self._shown):
+            self._break()
+        write(text[len(self._shown) :], end="")
+        self._shown = text
         self._break()
 
     def _break(self) -> None:
-        if self._midway:
+        if self._shown:
             write("")
-            self._midway = False
+            self._shown = ""
 
 
 def note(kind: str, data: Event) -> str | None:

@@ -167,12 +167,18 @@ class Keeper:
             if self._draining.is_set():
                 return
             if self._clock.monotonic() > deadline:
-                raise TurnyardError(f"not ready within {READY_WITHIN_S:.0f} s: {', '.join(waiting)}; see {self._state.log('').parent}")
+                raise self._late(waiting)
             await self._clock.sleep(POLL_S)
             waiting = [r.plan.name for r in self._roles if not await r.ready()] or await self._unpublished()
         self._ready.set()
         self._record(phase="ready")
         self._on_ready(self._facts)
+
+    def _late(self, waiting: list[str]) -> TurnyardError:
+        # An agent is published by its worker, so that is whose words explain its absence.
+        named = {"worker"} if all(name.startswith("agent ") for name in waiting) else set(waiting)
+        words = "\n".join(f"{role.log_file}:\n{last_lines(role.log_file)}" for role in self._roles if role.plan.name in named)
+        return TurnyardError(f"not ready within {READY_WITHIN_S:.0f} s: {', '.join(waiting)}\n{words}")
 
     async def _unpublished(self) -> list[str]:
         found = await fetch(self._plan.port, "/v1/agents", host=self._plan.host)

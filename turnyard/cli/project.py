@@ -88,13 +88,13 @@ def config_check(
 ) -> None:
     """Check turnyard.yaml, the environment and, when named, the apps."""
     settings = settings_of(config=path)
-    for app in apps or []:
-        from turnyard.app import load_app
+    if apps:
+        from turnyard.cli.apps import checked_apps
 
-        agents = {manifest.name for manifest in load_app(app).manifests()}
+        agents = {manifest.name for app in checked_apps(apps, settings) for manifest in app.manifests()}
         strangers = sorted(name for name, section in settings.agents.items() if name not in agents and section.tools is None)
         if strangers:
-            raise ConfigError(f"agents.{strangers[0]}: {app} has no agent of this name; it has {', '.join(sorted(agents))}")
+            raise ConfigError(f"agents.{strangers[0]}: no agent of this name in {', '.join(apps)}; there are {', '.join(sorted(agents))}")
     say("ok")
 
 
@@ -113,6 +113,14 @@ def config_show(path: Config = None, as_json: Json = False) -> None:
     import yaml
 
     write(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True), end="")
+
+
+@config.command("schema")
+def config_schema() -> None:
+    """Print the JSON Schema of turnyard.yaml, for editors."""
+    from turnyard.settings import Settings
+
+    write_json(Settings.model_json_schema())
 
 
 def _template(name: str) -> str:

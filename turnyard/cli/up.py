@@ -94,10 +94,10 @@ def announce(facts: UpFacts, *, as_json: bool) -> None:
 
 
 def _plan(apps: list[str], settings: Settings, host: str | None, port: int | None, processes: int) -> Plan:
-    from turnyard.app import load_app
+    from turnyard.cli.apps import checked_apps
     from turnyard.cli.plan import make_plan
 
-    manifests = [m for spec in apps for m in load_app(spec).manifests()]
+    manifests = [manifest for app in checked_apps(apps, settings) for manifest in app.manifests()]
     http = settings.platforms.http
     return make_plan(apps, manifests, host=host or http.host, port=http.port if port is None else port, processes=processes)
 

@@ -51,7 +51,7 @@ def _fault(detail: ErrorDetails, sources: Sources) -> str:
     if detail["type"] == "extra_forbidden":
         near = nearest_names(Settings, loc)
         return f"{where}: unknown key" + (
-            f"; did you mean {' or '.join(near)}?" if near else "; see docs/configuration.md for the known ones"
+            f"; did you mean {' or '.join(near)}?" if near else "; `turnyard config schema` lists the known ones"
         )
     return f"{where}: {detail['msg'].removeprefix('Value error, ')}"
 

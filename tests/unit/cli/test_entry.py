@@ -49,6 +49,13 @@ def test_the_effective_settings_are_shown_without_secrets(monkeypatch: pytest.Mo
     assert "hunter" not in out
 
 
+def test_the_schema_of_the_configuration_knows_its_keys_and_refuses_others(capsys: pytest.CaptureFixture[str]):
+    assert run(["config", "schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    assert {"limits", "redis", "routes"} <= schema["properties"].keys()
+    assert schema["additionalProperties"] is False
+
+
 def test_examining_a_server_that_does_not_run_exits_with_4(capsys: pytest.CaptureFixture[str]):
     assert run(["doctor"]) == 4
     assert run(["doctor", "--redis", "redis://127.0.0.1:1/0"]) == 4

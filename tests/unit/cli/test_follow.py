@@ -28,6 +28,25 @@ def test_what_was_streamed_is_not_repeated_by_the_whole_message(capsys: pytest.C
     assert capsys.readouterr().out == "Hello\nNot streamed\n"
 
 
+def test_the_end_of_a_message_completes_what_was_lost_on_the_way(capsys: pytest.CaptureFixture[str]):
+    printer = Printer()
+    for pieces, whole in ((["Hel"], "Hello"), (["He", "o"], "Hello"), ([], "Hello")):
+        printer.show(event("message/start", index=0))
+        for piece in pieces:
+            printer.show(event("message/update", kind="text", index=0, delta=piece))
+        printer.show(event("message/end", text=whole))
+    assert capsys.readouterr().out == "Hello\nHeo\nHello\nHello\n"
+
+
+def test_a_message_that_another_worker_begins_anew_starts_on_its_own_line(capsys: pytest.CaptureFixture[str]):
+    printer = Printer()
+    for text in ("Counting 1", "Counting 1 2"):
+        printer.show(event("message/start", index=0))
+        printer.show(event("message/update", kind="text", index=0, delta=text))
+    printer.show(event("message/end", text="Counting 1 2"))
+    assert capsys.readouterr().out == "Counting 1\nCounting 1 2\n"
+
+
 def test_what_the_agent_does_is_talk_and_what_it_says_is_data(capsys: pytest.CaptureFixture[str]):
     printer = Printer()
     printer.show(event("message/update", kind="text", index=0, delta="Let me see"))

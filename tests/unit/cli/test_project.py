@@ -42,3 +42,33 @@ def test_the_scripted_model_of_the_sample_is_accepted(tmp_path: Path):
 
     assert run(["init", str(tmp_path / "hello")]) == 0
     assert read_script(tmp_path / "hello" / "hello.yaml").loop
+
+
+def test_run_answers_in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    assert run(["init", str(tmp_path / "hello")]) == 0
+    capsys.readouterr()
+    monkeypatch.chdir(tmp_path)
+    assert run(["run", "hello/app.py:app", "hello", "add 2 and 3"]) == 0
+    assert capsys.readouterr().out == "2 + 3 = 5\n"
+    assert run(["run", "hello/app.py:app", "nobody", "hi"]) == 6
+    assert "it has hello" in capsys.readouterr().err
+
+
+def test_checking_an_app_finds_a_model_that_cannot_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    app = tmp_path / "lonely.py"
+    app.write_text("from turnyard import App\napp = App()\napp.agent('a', model='scripted:none.yaml')\n")
+    monkeypatch.chdir(tmp_path)
+    assert run(["config", "check", "lonely.py:app"]) == 3
+    assert "none.yaml" in capsys.readouterr().err
+
+
+def test_checking_an_app_finds_an_override_of_an_agent_that_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    assert run(["init", str(tmp_path / "hello")]) == 0
+    (tmp_path / "hello" / "turnyard.yaml").write_text("agents: {helo: {mode: collect}}")
+    monkeypatch.chdir(tmp_path / "hello")
+    assert run(["config", "check", "app.py:app"]) == 3
+    assert "agents.helo" in capsys.readouterr().err
