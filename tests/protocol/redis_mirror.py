@@ -14,10 +14,10 @@ import redis
 from tests.protocol.model import State
 from turnyard.records.ids import session_key
 from turnyard.state.keys import Keys
-from turnyard.state.scripts import Book
+from turnyard.state.scripts import Library
 
 TENANT, AGENT, POOL = "default", "agent", "default"
-CLOCK = "local function now() return tonumber(redis.call('GET', P .. 'test:now') or '0') end\n"
+CLOCK = "local function now() return tonumber(call('GET', P .. 'test:now') or '0') end\n"
 KINDS = {
     "tool": ("plain", 0, 0),
     "par": ("parallel", 0, 0),
@@ -39,7 +39,7 @@ class Mirror:
     def __init__(self, client: redis.Redis, cap: int) -> None:
         self.redis = client
         self.keys = Keys("0")
-        self.book = Book(clock_lua=CLOCK)
+        self.library = Library(clock_lua=CLOCK)
         self.sids: dict[str, str] = {}
         self.texts: dict[str, str] = {}
         self.redis.hset(self.keys.limits, mapping={"max": cap, "begin_by": FAR, "quantum": FAR})
@@ -56,12 +56,14 @@ class Mirror:
 
     def run(self, name: str, *args: Any) -> Any:
         """Run a script."""
-        script = self.book.allow_oom[name]
+        function = self.library.function(name, oom=True)
         try:
-            return self.redis.evalsha(script.sha, 1, self.keys.ingress, *args)
-        except redis.exceptions.NoScriptError:
-            self.redis.script_load(script.source)
-            return self.redis.evalsha(script.sha, 1, self.keys.ingress, *args)
+            return self.redis.fcall(function, 1, self.keys.ingress, *args)
+        except redis.exceptions.ResponseError as error:
+            if str(error) != "Function not found":
+                raise
+        self.redis.function_load(self.library.source)
+        return self.redis.fcall(function, 1, self.keys.ingress, *args)
 
     # accept
 

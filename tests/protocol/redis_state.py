@@ -18,7 +18,7 @@ def of_model(shard: State) -> dict[str, Any]:
         "sessions": {sid: _head(shard, sid, head) for sid, head in shard["s"].items()},
         "logs": {store: [_entry(e) for e in log if e["kind"] != "event"] for store, log in shard["log"].items()},
         "rows": {call: _row(shard, row) for call, row in shard["calls"].items()},
-        "jobs": {mid: [job["state"], job["open"]] for mid, job in shard["j"].items()},
+        "jobs": {mid: _job(job["state"], job["open"]) for mid, job in shard["j"].items()},
         "running": {sid: deadline == INF for sid, deadline in shard["running"].items()},
         "ready": list(shard["ready"]),
         "workers": sorted(shard["workers"]),
@@ -30,6 +30,11 @@ def of_model(shard: State) -> dict[str, Any]:
 def may_be_gone(row: dict[str, Any]) -> bool:
     """Tell whether the server may have forgotten a row: it was answered, and never waited outside."""
     return bool(row["answered"] and row["outcome"] and row["state"] != "parked")
+
+
+def _job(state: str, opened: int) -> list[Any]:
+    """Return a job's state, and its open calls where they count: the server starts counting when a turn leaves one behind."""
+    return [state, None if state in ("queued", "running") else opened]
 
 
 def _turn(number: int) -> str:
@@ -125,7 +130,7 @@ def of_redis(mirror: Mirror, like: State) -> dict[str, Any]:
         out["rows"].update(rows)
     for mid in like["j"]:
         state, opened = r.hmget(mirror.keys.job(mid), "st", "op")
-        out["jobs"][mid] = [state.decode(), int(opened or 0)]
+        out["jobs"][mid] = _job(state.decode(), int(opened or 0))
     out["running"] = {name[k.decode()]: score == float("inf") for k, score in r.zrange(p + "running", 0, -1, withscores=True)}
     out["ready"] = [name[k.decode()] for k in r.zrange(f"{p}f:default/agent", 0, -1)]
     out["workers"] = sorted(k.decode() for k, score in r.zrange(p + "workers", 0, -1, withscores=True) if score != float("-inf"))

@@ -26,7 +26,7 @@ from turnyard.state.fleet import Assignment, Lists, Registration, register
 from turnyard.state.jobs import read_job
 from turnyard.state.keys import LIFETIMES
 from turnyard.state.log import read_log
-from turnyard.state.scripts import Book
+from turnyard.state.scripts import Library
 from turnyard.state.yard import Shard, Yard
 
 START_MS = 1_800_000_000_000
@@ -49,7 +49,7 @@ class Scene:
 
     @classmethod
     async def open(cls, url: str, *, shards: int | None = None) -> Scene:
-        scene = cls(await Yard.open(url, shards=shards, book=Book(clock_lua=CLOCK)))
+        scene = cls(await Yard.open(url, shards=shards, library=Library(clock_lua=CLOCK)))
         await scene.pass_ms(0)
         return scene
 
@@ -80,14 +80,18 @@ class Scene:
     async def snapshot(self) -> dict[bytes, tuple[bytes, int]]:
         """Return every key as it is, for `rewind`."""
         r = self.yard.redis
-        return {key: (await r.dump(key), max(0, await r.pttl(key))) for key in await r.keys("*")}
+        return {key: (await r.dump(key), max(0, await r.pexpiretime(key))) for key in await r.keys("*")}
 
     async def rewind(self, snapshot: dict[bytes, tuple[bytes, int]]) -> None:
         """Bring the server back to a snapshot, as a failover that lost the last writes does; its clock goes on."""
         await self.yard.redis.flushall()
         for key, (value, ttl) in snapshot.items():
-            await self.yard.redis.restore(key, ttl, value)
+            await self.yard.redis.restore(key, ttl, value, absttl=ttl > 0)
         await self.pass_ms(0)
+
+    async def forget_scripts(self) -> None:
+        """A server that was replaced by one without our functions."""
+        await self.yard.redis.function_flush()
 
     @contextlib.asynccontextmanager
     async def full_server(self) -> AsyncIterator[None]:
@@ -107,7 +111,7 @@ class Scene:
 
         async def lossy(commands: Any) -> Any:
             got = await send(commands)
-            if left[0] and commands[0][0] == "EVALSHA" and not any(isinstance(reply, rx.NoScriptError) for reply in got):
+            if left[0] and commands[0][0] == "FCALL" and not any(isinstance(reply, rx.ResponseError) for reply in got):
                 left[0] -= 1
                 raise rx.ConnectionError("the connection broke")
             return got
@@ -122,7 +126,7 @@ class Scene:
     async def commands(self) -> int:
         """Return how many commands the server has carried out since its last reset, those inside scripts included."""
         stats = await self.yard.redis.info("commandstats")
-        ignored = ("info", "config", "get", "set", "script", "evalsha")
+        ignored = ("info", "config", "get", "set", "function", "fcall", "time")
         return sum(s["calls"] for name, s in stats.items() if name.removeprefix("cmdstat_").partition("|")[0] not in ignored)
 
     # -- what clients say

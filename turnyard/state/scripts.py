@@ -1,8 +1,8 @@
 """How a script reaches the server: once in effect, whatever happens to the wire.
 
-Every script of `lua/` may be sent again after an unknown outcome, so a call whose connection broke is repeated a few
-times and then given up as StoreUnavailable. Calls that wait at the same moment travel together in one round trip;
-each is still its own transition. A server that forgot a script (restart, failover, SCRIPT FLUSH) is told it again.
+The scripts are one library of server-side functions, loaded when a server does not know it yet (docs/adr/0002). Each may be
+called again after an unknown outcome, so a call whose connection broke is repeated a few times and then given up as
+StoreUnavailable. Calls that wait at the same moment travel together in one round trip; each is still its own transition.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("turnyard.state")
 
+FRAGMENTS = ("prelude", "head", "rows", "jobs", "flows", "items", "cancel", "arrive", "admit", "claim", "ending", "append", "fleet", "upkeep")
 NAMES = ("accept", "dispatch", "begin", "begin_row", "commit", "beat", "tick", "take", "sent", "inspect")
+REFUSED_WHEN_FULL = frozenset({"accept", "commit"})
+_FLAGS = {"inspect": "no-writes"}
 _BATCH = 64
 _ATTEMPTS = 4
 _PAUSE_S = 0.05
@@ -44,47 +47,46 @@ class ScriptFailed(TurnyardError):
     """A script failed on the server before it wrote anything it should not: this is a defect of Turnyard, report it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
-    """A script as it is sent. `sha` names it on the server."""
+class Library:
+    """All scripts as one library of functions, named by what it says, so that two versions live side by side."""
 
-    name: str
-    source: str
-    sha: str
+    def __init__(self, *, clock_lua: str | None = None) -> None:
+        text = library_source()
+        if clock_lua is not None:
+            text = re.sub(r"local function now\(\).*?\nend\n", lambda _: clock_lua, text, count=1, flags=re.DOTALL)
+        self.version = hashlib.blake2b(text.encode(), digest_size=5).hexdigest()
+        self.source = f"#!lua name=turnyard_{self.version}\n" + text.replace("VERSION_", self.version + "_")
+
+    def function(self, name: str, *, oom: bool) -> str:
+        """Return the name of a script's function; with `oom` the one that runs on a full server, too."""
+        return f"ty_{self.version}_{name}" if oom or name not in REFUSED_WHEN_FULL else f"ty_{self.version}_{name}_plain"
 
 
-def _script(name: str, source: str) -> Script:
-    return Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
+def library_source() -> str:
+    """Return the library without its name: fragments first, then each script in a block of its own.
 
-
-def _assemble(name: str) -> str:
-    """Return a script's text behind the fragments that its first line names."""
+    `clock_lua` in `Library` replaces how scripts read the time; only tests do that.
+    """
     folder = files("turnyard.state") / "lua"
-    text = (folder / f"{name}.lua").read_text()
-    uses = re.match(r"-- uses: ([\w ]+)\n", text)
-    parts = [(folder / "lib" / f"{part}.lua").read_text() for part in uses.group(1).split()] if uses else []
-    # Comments cost the server memory and the wire bytes; the files keep them.
-    lines = [line for part in [*parts, text] for line in part.splitlines()]
+    parts = [(folder / "lib" / f"{fragment}.lua").read_text() for fragment in FRAGMENTS]
+    for name in NAMES:
+        text = (folder / f"{name}.lua").read_text()
+        parts.append(f"do\n{text}local function run(keys, args)\nenter(keys, args)\nlocal out = main()\nsave_all()\nreturn out\nend\n{_registration(name)}end\n")
+    # Comments cost the server memory; the files keep them.
+    lines = (line for part in parts for line in part.splitlines())
     return "\n".join(line for line in lines if line.strip() and not line.lstrip().startswith("--")) + "\n"
 
 
-class Book:
-    """All scripts, ready to send. `clock_lua` replaces how scripts read the time, for tests alone."""
-
-    def __init__(self, *, clock_lua: str | None = None, shebang: bool = True) -> None:
-        self.plain: dict[str, Script] = {}
-        self.allow_oom: dict[str, Script] = {}
-        for name in NAMES:
-            text = _assemble(name)
-            if clock_lua is not None:
-                text = re.sub(r"local function now\(\).*?\nend\n", lambda _: clock_lua, text, count=1, flags=re.DOTALL)
-            self.plain[name] = _script(name, "#!lua\n" + text if shebang else text)
-            self.allow_oom[name] = _script(name, "#!lua flags=allow-oom\n" + text if shebang else text)
+def _registration(name: str) -> str:
+    out = f"redis.register_function{{function_name = 'ty_VERSION_{name}', callback = run, flags = {{'{_FLAGS.get(name, 'allow-oom')}'}}}}\n"
+    if name in REFUSED_WHEN_FULL:
+        out += f"redis.register_function{{function_name = 'ty_VERSION_{name}_plain', callback = run}}\n"
+    return out
 
 
 @dataclass(slots=True)
 class _Call:
-    script: Script
+    name: str
     args: tuple[Any, ...]
     future: asyncio.Future[Any]
     attempts: int = 0
@@ -93,9 +95,9 @@ class _Call:
 class Scripts:
     """Sends script calls for one server, those of the same moment together."""
 
-    def __init__(self, redis: Redis, book: Book, clock: Clock, *, lanes: int = 4) -> None:
+    def __init__(self, redis: Redis, library: Library, clock: Clock, *, lanes: int = 4) -> None:
         self._redis = redis
-        self._book = book
+        self._library = library
         self._clock = clock
         self._lanes = lanes
         self._waiting: deque[_Call] = deque()
@@ -112,8 +114,8 @@ class Scripts:
             StoreUnavailable: no answer after a few tries; the script may have run, and the same call may be made again.
             ScriptFailed: the script itself failed.
         """
-        script = (self._book.allow_oom if oom else self._book.plain)[name]
-        call = _Call(script, ("EVALSHA", script.sha, 1, key, *args), asyncio.get_running_loop().create_future())
+        function = self._library.function(name, oom=oom)
+        call = _Call(name, ("FCALL", function, 1, key, *args), asyncio.get_running_loop().create_future())
         self._waiting.append(call)
         if len(self._flights) < self._lanes:
             task = asyncio.create_task(self._fly())
@@ -148,7 +150,7 @@ class Scripts:
     async def _send(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Send commands over one connection and read their replies; an error reply is returned, not raised."""
         pool: Any = self._redis.connection_pool
-        connection = await pool.get_connection("EVALSHA")
+        connection = await pool.get_connection("FCALL")
         self.sent += len(commands)
         replies: list[Any] = []
         try:
@@ -173,31 +175,30 @@ class Scripts:
                 continue
             if not isinstance(reply, rx.ResponseError):
                 call.future.set_result(reply)
-            elif isinstance(reply, rx.NoScriptError):
+            elif str(reply) == "Function not found":
                 forgotten.append(call)
             elif str(reply).startswith(_AWAY) or isinstance(reply, (rx.BusyLoadingError, rx.ReadOnlyError)):
                 away.append(call)
             else:
-                call.future.set_exception(_failure(call.script.name, reply))
+                call.future.set_exception(_failure(call.name, reply))
         if forgotten:
             await self._teach(forgotten)
         if away:
             await self._again(away, rx.ConnectionError("the server is not ready"))
 
     async def _teach(self, calls: list[_Call]) -> None:
+        """Load the library into a server that does not know it, and call again."""
         try:
-            replies = await self._send(
-                [("SCRIPT", "LOAD", script.source) for script in {call.script.sha: call.script for call in calls}.values()]
-            )
+            (reply,) = await self._send([("FUNCTION", "LOAD", self._library.source)])
         except (rx.RedisError, OSError) as error:
             await self._again(calls, error)
             return
-        for reply in replies:
-            if isinstance(reply, rx.ResponseError) and not str(reply).startswith(_AWAY):
-                for call in calls:
-                    if not call.future.done():
-                        call.future.set_exception(_failure(call.script.name, reply))
-        await self._again(calls, rx.NoScriptError("the server does not keep scripts"), at_once=True)
+        if isinstance(reply, rx.ResponseError) and "already exists" not in str(reply) and not str(reply).startswith(_AWAY):
+            for call in calls:
+                if not call.future.done():
+                    call.future.set_exception(_failure(call.name, reply))
+            return
+        await self._again(calls, rx.ResponseError("the server does not keep functions"), at_once=True)
 
     async def _again(self, calls: list[_Call], error: Exception, *, at_once: bool = False) -> None:
         left: list[_Call] = []
@@ -214,7 +215,7 @@ class Scripts:
     def _give_up(self, call: _Call, why: str) -> None:
         if not call.future.done():
             call.future.set_exception(
-                StoreUnavailable(f"{call.script.name}: the Redis server gave no answer ({why}); try again in a moment")
+                StoreUnavailable(f"{call.name}: the Redis server gave no answer ({why}); try again in a moment")
             )
 
 

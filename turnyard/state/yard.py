@@ -16,7 +16,7 @@ from turnyard.errors import StoreUnavailable, Unsupported
 from turnyard.records.ids import shard_of
 from turnyard.state.connection import check_server, connect, describe
 from turnyard.state.keys import LAYOUT, Keys, shard_tags
-from turnyard.state.scripts import Book, Scripts
+from turnyard.state.scripts import Library, Scripts
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -48,15 +48,15 @@ class Shard:
 class Yard:
     """All shards of a deployment. Open it inside the loop that uses it."""
 
-    def __init__(self, redis: Redis, blocking: Redis, tags: list[str], book: Book, clock: Clock) -> None:
+    def __init__(self, redis: Redis, blocking: Redis, tags: list[str], library: Library, clock: Clock) -> None:
         self.redis: Any = redis
         self.blocking: Any = blocking
         self.clock = clock
-        self.scripts = Scripts(redis, book, clock)
+        self.scripts = Scripts(redis, library, clock)
         self.shards = tuple(Shard(n, Keys(tag), self.scripts, redis, blocking, clock) for n, tag in enumerate(tags))
 
     @classmethod
-    async def open(cls, url: str, *, shards: int | None = None, book: Book | None = None, clock: Clock | None = None) -> Yard:
+    async def open(cls, url: str, *, shards: int | None = None, library: Library | None = None, clock: Clock | None = None) -> Yard:
         """Connect to the deployment at `url`, making it if it is new.
 
         `shards` is used at the first start alone (None: 1).
@@ -68,13 +68,13 @@ class Yard:
         redis = connect(url)
         blocking = connect(url, blocking=True, max_connections=4096)
         try:
-            facts = await check_server(redis)
+            await check_server(redis)
             tags = await _layout(redis, shards)
         except BaseException:
             await redis.aclose()
             await blocking.aclose()
             raise
-        return cls(redis, blocking, tags, book or Book(shebang=facts.kind != "fake"), clock or SystemClock())
+        return cls(redis, blocking, tags, library or Library(), clock or SystemClock())
 
     def shard_for(self, session_key: str) -> Shard:
         """Return the shard that owns a session."""

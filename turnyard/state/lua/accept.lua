@@ -1,4 +1,3 @@
--- uses: prelude head rows jobs items
 -- The one door in: a user message, an outcome of a call, a control or a notice becomes durable, once.
 --
 -- KEYS  ingress  stream: accepted events in order, drained by dispatch. Others carry its hash tag: s:<id>:head, j:<job>,
@@ -34,7 +33,8 @@ end
 
 local function introduce(h, m)
   if not h.new then return end
-  call('HSET', head_key(h.sid), 'cr', NOW, 'dl', m.dl or '')
+  set(h, 'cr', NOW)
+  set(h, 'dl', m.dl or '')
   set(h, 'us', m.us or '')
   set(h, 'pf', m.pf or '')
   set(h, 'id', m.id)
@@ -53,7 +53,6 @@ local function user()
   if h.q >= cap then return {'inbox_full', h.q, ''} end
   introduce(h, m)
   add(h, 'q', 1)
-  save(h)
   call('HSET', job_key(job), 'st', 'queued', 'sid', h.sid, 'id', m.id, 'tn', m.tn, 'ag', m.ag, 'us', m.us, 'md', m.md, 'cw', m.cw, 'pr', m.pr,
     'bh', m.bh, 'nf', m.nf, 'me', m.me, 'in', body, 'cr', NOW, 'ps', h.q)
   call('ZADD', P .. 'idx:' .. h.tn, NOW, h.sid)
@@ -104,7 +103,6 @@ local function outcome()
     settle(h, r, value)
   end
   resolved(h, r, late and 'late' or value, by)
-  save(h)
   call('XADD', KEYS[1], '*', 'v', 1, 'kind', late and 'late' or (value == 'allow' or value == 'deny') and 'decision' or 'outcome', 'sid', h.sid, 'st', ord, 'c', c)
   return {'accepted', 0, value}
 end
@@ -131,7 +129,6 @@ local function notice()
   if full and ARGV[i + 3] ~= '1' then return {'inbox_full', h.q, ''} end
   if seen(id, bucket, 'accepted') then return {'duplicate'} end
   introduce(h, m)
-  save(h)
   call('XADD', KEYS[1], '*', 'v', 1, 'kind', ARGV[i + 3] == '1' and 'clear' or 'notice', 'sid', h.sid, 'gr', ARGV[i + 1], 'ky', ARGV[i + 2], 'b', ARGV[i])
   return {'accepted', h.q, ''}
 end
@@ -145,5 +142,7 @@ local function cancel_job()
   return {'accepted', 0, v[1]}
 end
 
-local kinds = {user = user, outcome = outcome, control = control, notice = notice, job = cancel_job}
-return kinds[ARGV[1]]()
+local KINDS = {user = user, outcome = outcome, control = control, notice = notice, job = cancel_job}
+local function main()
+  return KINDS[ARGV[1]]()
+end

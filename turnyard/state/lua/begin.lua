@@ -1,4 +1,3 @@
--- uses: prelude head rows jobs flows items cancel claim ending
 -- Start or resume a turn: the only way from assigned to running.
 --
 -- KEYS  ingress  names the shard. Others carry its hash tag: the session's head, inbox, next, log, calls; workers, w:<owner>, running
@@ -6,35 +5,35 @@
 --       store and seq of what the worker still knows ('' and 0: nothing), mark of the commit that it knows it from
 -- Returns code, head, rows, records, more, last seq (see ending.lua); code OK | ALREADY | FENCED. FENCED: drop the assignment.
 -- A lost reply costs one beat: the same owner's repeat answers ALREADY with the same content.
-local sid, epoch, owner, turn, serial = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], tonumber(ARGV[5])
-local lease = call('ZSCORE', P .. 'workers', owner)
-if not lease or lease == '-inf' then return {'FENCED'} end
-local h = load(sid)
-if h.ep ~= epoch then return {'FENCED'} end
-
 -- What the worker knows is good only if the last commit on the head is the one it made.
-local function known()
-  if ARGV[6] == sid .. '.' .. h.ts and ARGV[8] ~= '' and ARGV[8] == h.cm then return tonumber(ARGV[7]) end
+local function known(h)
+  if ARGV[6] == h.sid .. '.' .. h.ts and ARGV[8] ~= '' and ARGV[8] == h.cm then return tonumber(ARGV[7]) end
   return 0
 end
 
-if h.st == 'running' and h.ow == owner then return answer(h, 'ALREADY', nil, 0) end
-if h.st ~= 'assigned' then return {'FENCED'} end
-if serial < h.tv then
-  release(h)
-  to_ready(h, true)
-  save(h)
-  return {'FENCED'}
+local function main()
+  local sid, epoch, owner, turn, serial = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], tonumber(ARGV[5])
+  local lease = call('ZSCORE', WORKERS, owner)
+  if not lease or lease == '-inf' then return {'FENCED'} end
+  local h = load(sid)
+  if h.ep ~= epoch then return {'FENCED'} end
+
+  if h.st == 'running' and h.ow == owner then return answer(h, 'ALREADY', nil, 0) end
+  if h.st ~= 'assigned' then return {'FENCED'} end
+  if serial < h.tv then
+    release(h)
+    to_ready(h, true)
+    return {'FENCED'}
+  end
+  set(h, 'tv', math.max(h.tv, serial))
+  set(h, 'st', 'running')
+  set(h, 'ow', owner)
+  set(h, 'bg', NOW)
+  add(h, 'at', 1)
+  call('ZADD', RUNNING, INF, sid)
+  call('SADD', P .. 'w:' .. owner, sid)
+  if h.tu == '' then open_turn(h, turn) end
+  local from = known(h)
+  if not cancelled(h) then claim(h) end
+  return answer(h, 'OK', nil, from)
 end
-set(h, 'tv', math.max(h.tv, serial))
-set(h, 'st', 'running')
-set(h, 'ow', owner)
-set(h, 'bg', NOW)
-add(h, 'at', 1)
-call('ZADD', RUNNING, INF, sid)
-call('SADD', P .. 'w:' .. owner, sid)
-if h.tu == '' then open_turn(h, turn) end
-local from = known()
-if not cancelled(h) then claim(h) end
-save(h)
-return answer(h, 'OK', nil, from)

@@ -1,4 +1,3 @@
--- uses: prelude head rows
 -- A lifted task's first act: take its call's row, so that nobody else runs it.
 --
 -- KEYS  ingress  names the shard. Others carry its hash tag: h:<store>:calls, h:<store>:log, the head, workers, w:<owner>
@@ -6,28 +5,30 @@
 -- Returns code: OK | ALREADY (the same pair again) followed by name and arguments as stored, tenant, session, user, agent, turn,
 --       deadline ms, tries; FENCED (outcome there, another task's, owner not alive) or GONE (no row): do not run.
 -- A lost reply: repeat, the same pair answers ALREADY.
-local h, ord, c, owner, task = load(ARGV[1]), ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local r = not h.new and row(h, ord, c)
-if not r then return {'GONE'} end
-local lease = call('ZSCORE', P .. 'workers', owner)
-if not lease or lease == '-inf' then return {'FENCED'} end
-if r.o or r.s ~= 'parked' or r.tk and not (r.tk == owner and r.tj == task) then
-  if r.tk == owner and r.tj == task then
-    drop_task(h, r)
-    put_row(h, r)
+local function main()
+  local h, ord, c, owner, task = load(ARGV[1]), ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+  local r = not h.new and row(h, ord, c)
+  if not r then return {'GONE'} end
+  local lease = call('ZSCORE', WORKERS, owner)
+  if not lease or lease == '-inf' then return {'FENCED'} end
+  if r.o or r.s ~= 'parked' or r.tk and not (r.tk == owner and r.tj == task) then
+    if r.tk == owner and r.tj == task then
+      drop_task(h, r)
+      put_row(h, r)
+    end
+    return {'FENCED'}
   end
-  return {'FENCED'}
+  local code = r.tk and 'ALREADY' or 'OK'
+  if not r.tk then
+    r.tk, r.tj = owner, task
+    put_row(h, r)
+    call('SADD', P .. 'w:' .. owner, call_member(h, r))
+    call('ZREM', DEADLINES, 'r!' .. h.sid .. '.' .. ord .. '!' .. c)
+  end
+  local raw = call('XRANGE', log_key(h, ord), r.q .. '-0', r.q .. '-0')[1]
+  local b = ''
+  for i = 1, raw and #raw[2] or 0, 2 do
+    if raw[2][i] == 'b' then b = raw[2][i + 1] end
+  end
+  return {code, b, h.tn, h.id, call('HGET', head_key(h.sid), 'us') or '', h.ag, r.t, r.dl, r.tr}
 end
-local code = r.tk and 'ALREADY' or 'OK'
-if not r.tk then
-  r.tk, r.tj = owner, task
-  put_row(h, r)
-  call('SADD', P .. 'w:' .. owner, call_member(h, r))
-  call('ZREM', P .. 'deadlines', 'r!' .. h.sid .. '.' .. ord .. '!' .. c)
-end
-local raw = call('XRANGE', log_key(h, ord), r.q .. '-0', r.q .. '-0')[1]
-local b = ''
-for i = 1, raw and #raw[2] or 0, 2 do
-  if raw[2][i] == 'b' then b = raw[2][i + 1] end
-end
-return {code, b, h.tn, h.id, call('HGET', head_key(h.sid), 'us') or '', h.ag, r.t, r.dl, r.tr}

@@ -1,4 +1,3 @@
--- uses: prelude head rows jobs flows items cancel claim ending append
 -- One transition of a turn: what it appends, what it starts, parks and settles, and how it ends, or nothing at all.
 --
 -- KEYS  ingress  names the shard (finish, park and yield leave a wake entry there when a flow waits). Others carry its hash tag
@@ -7,30 +6,33 @@
 -- Returns code, head, rows, records, more, last seq; code OK | ALREADY | FENCED | DIVERGED | AWAITS. With OK the records are those
 --       after the commit's own; with ALREADY those after the caller's base, and the ending that was taken.
 -- A lost reply costs nothing: the same (epoch, owner, k) answers ALREADY.
-local sid, epoch, owner, k, base, turn = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
-h = load(sid)
-local mark = epoch .. ':' .. owner .. ':' .. k
-local done, how = string.match(h.cm, '^(%d+:%x+:%d+):(%a+)$')
-if done == mark then return answer(h, 'ALREADY', how, base) end
-local lease = call('ZSCORE', P .. 'workers', owner)
-if h.st ~= 'running' or h.ep ~= epoch or h.ow ~= owner or not lease or lease == '-inf' then return {'FENCED'} end
-local _, le = seqs(h, h.ts)
-if h.rv ~= k - 1 or h[le] ~= base then return {'DIVERGED'} end
-local a = cjson.decode(ARGV[7])
-local closing = cancelled(h)
-if a.ending == 'finish' and h.aw > 0 and not closing and not (a.closing and a.failure) then return {'AWAITS'} end
+-- No quantum is shorter, so that a commit of a young turn need not ask what it is.
+local SOONEST = 100
 
-set(h, 'rv', k)
-local own = write(a)
-local quantum = tonumber(call('HGET', LIMITS, 'quantum') or 30000)
-local tired = NOW - h.bg >= quantum and call('ZCARD', FLOWS) > 0
-park_rows(a.park or {})
-settle_rows(a.settle or {})
-if not closing and not tired then start_rows(a.start or {}) end
-unstart_rows(a.unstart or {})
-local ending = finish_with(a, closing, tired, turn)
-set(h, 'cm', mark .. ':' .. ending)
-for _, lane in ipairs(a.lanes or {}) do call('ZADD', P .. 'out:' .. lane, 'NX', NOW, sid .. '.' .. own.ord) end
-save(h)
-local yield = h.st == 'running' and tired
-return answer(h, 'OK', ending, own.last, yield, own.first)
+local function main()
+  local sid, epoch, owner, k, base, turn = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
+  h = load(sid)
+  local mark = epoch .. ':' .. owner .. ':' .. k
+  local done, how = string.match(h.cm, '^(%d+:%x+:%d+):(%a+)$')
+  if done == mark then return answer(h, 'ALREADY', how, base) end
+  local lease = call('ZSCORE', WORKERS, owner)
+  if h.st ~= 'running' or h.ep ~= epoch or h.ow ~= owner or not lease or lease == '-inf' then return {'FENCED'} end
+  local _, le = seqs(h, h.ts)
+  if h.rv ~= k - 1 or h[le] ~= base then return {'DIVERGED'} end
+  local a = cjson.decode(ARGV[7])
+  local closing = cancelled(h)
+  if a.ending == 'finish' and h.aw > 0 and not closing and not (a.closing and a.failure) then return {'AWAITS'} end
+
+  set(h, 'rv', k)
+  local own = write(a)
+  local tired = NOW - h.bg >= SOONEST and NOW - h.bg >= tonumber(limit('quantum') or 30000) and call('ZCARD', FLOWS) > 0
+  park_rows(a.park or {})
+  settle_rows(a.settle or {})
+  if not closing and not tired then start_rows(a.start or {}) end
+  unstart_rows(a.unstart or {})
+  local ending = finish_with(a, closing, tired, turn)
+  set(h, 'cm', mark .. ':' .. ending)
+  for _, lane in ipairs(a.lanes or {}) do call('ZADD', P .. 'out:' .. lane, 'NX', NOW, sid .. '.' .. own.ord) end
+  local yield = h.st == 'running' and tired
+  return answer(h, 'OK', ending, own.last, yield, own.first)
+end

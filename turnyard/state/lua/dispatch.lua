@@ -1,4 +1,3 @@
--- uses: prelude head rows jobs flows items cancel arrive admit
 -- Drain ingress in order, apply each event to its session, then admit who may run.
 --
 -- KEYS  ingress  stream: read from its head and deleted here. Others carry its hash tag: sessions' head, inbox, next, log and calls,
@@ -6,44 +5,45 @@
 -- ARGV  limit    entries to apply, 1..64
 -- Returns applied, admitted, left (1: more entries wait), dead (unreadable entries moved to `dead`)
 -- A lost reply costs nothing: what was applied is gone from ingress.
-local limit = tonumber(ARGV[1])
-local batch = call('XRANGE', KEYS[1], '-', '+', 'COUNT', limit + 1)
-local left = #batch > limit and 1 or 0
-local ids, dead = {}, 0
+local function main()
+  local limit = tonumber(ARGV[1])
+  local batch = call('XRANGE', KEYS[1], '-', '+', 'COUNT', limit + 1)
+  local left = #batch > limit and 1 or 0
+  local ids, dead = {}, 0
 
--- What the handler of each kind reads; all of it is checked before the first write.
-local NEEDS = {
-  user = {'job', 'md', 'us', 'as', 'ag', 'po'}, outcome = {'st', 'c'}, late = {'st', 'c'}, decision = {'st', 'c'}, canceljob = {'job'},
-  notice = {'gr', 'ky', 'b'}, clear = {'gr', 'ky'}, cancel = {'tu'},
-}
+  -- What the handler of each kind reads; all of it is checked before the first write.
+  local NEEDS = {
+    user = {'job', 'md', 'us', 'as', 'ag', 'po'}, outcome = {'st', 'c'}, late = {'st', 'c'}, decision = {'st', 'c'}, canceljob = {'job'},
+    notice = {'gr', 'ky', 'b'}, clear = {'gr', 'ky'}, cancel = {'tu'},
+  }
 
-local function readable(e)
-  if not APPLY[e.kind] or e.v ~= '1' or not e.sid or #e.sid ~= 26 then return false end
-  for _, f in ipairs(NEEDS[e.kind] or {}) do
-    if not e[f] then return false end
+  local function readable(e)
+    if not APPLY[e.kind] or e.v ~= '1' or not e.sid or #e.sid ~= 26 then return false end
+    for _, f in ipairs(NEEDS[e.kind] or {}) do
+      if not e[f] then return false end
+    end
+    return e.kind ~= 'user' or tonumber(e.pr) and tonumber(e.dy) and tonumber(e.wn) and tonumber(e.wx)
   end
-  return e.kind ~= 'user' or tonumber(e.pr) and tonumber(e.dy) and tonumber(e.wn) and tonumber(e.wx)
-end
 
--- A dead letter keeps the beginning of what came, so that somebody can tell what it was.
-local function bury(raw, reason)
-  local kept = {}
-  for n = 1, math.min(#raw, 64) do kept[n] = string.sub(raw[n], 1, 500) end
-  call('XADD', P .. 'dead', 'MAXLEN', '~', 10000, '*', 'reason', reason, unpack(kept))
-end
-
-for i = 1, math.min(#batch, limit) do
-  local e = item(batch[i])
-  ids[i] = e.eid
-  local h = readable(e) and load(e.sid)
-  if h and not h.new then
-    APPLY[e.kind](h, e)
-  elseif e.kind ~= 'wake' then
-    dead = dead + 1
-    bury(batch[i][2], h and 'no such session' or 'unreadable event')
+  -- A dead letter keeps the beginning of what came, so that somebody can tell what it was.
+  local function bury(raw, reason)
+    local kept = {}
+    for n = 1, math.min(#raw, 64) do kept[n] = string.sub(raw[n], 1, 500) end
+    call('XADD', P .. 'dead', 'MAXLEN', '~', 10000, '*', 'reason', reason, unpack(kept))
   end
+
+  for i = 1, math.min(#batch, limit) do
+    local e = item(batch[i])
+    ids[i] = e.eid
+    local h = readable(e) and load(e.sid)
+    if h and not h.new then
+      APPLY[e.kind](h, e)
+    elseif e.kind ~= 'wake' then
+      dead = dead + 1
+      bury(batch[i][2], h and 'no such session' or 'unreadable event')
+    end
+  end
+  if #ids > 0 then call('XDEL', KEYS[1], unpack(ids)) end
+  local admitted = admit()
+  return {#ids, admitted, left, dead}
 end
-if #ids > 0 then call('XDEL', KEYS[1], unpack(ids)) end
-local admitted = admit()
-save_all()
-return {#ids, admitted, left, dead}

@@ -1,20 +1,21 @@
--- uses: prelude
 -- Move a lane's cursor forward and give the lane back.
 --
 -- KEYS  ingress  names the shard. Others carry its hash tag: out:<lane>, the head (sent:<lane>:<store>), the log
 -- ARGV  lane, store, lease as `take` gave it, seq up to which all is sent, delay_ms until the rest is due
 -- Returns 1, or 0 when the lease is not the caller's any more: then nothing changed and somebody else sends.
 -- A lost reply: the repeat answers 0 and is to be taken as sent.
-local lane, store, lease, upto, delay = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-local key = P .. 'out:' .. lane
-local due = call('ZSCORE', key, store)
-if not due or tonumber(due) ~= tonumber(lease) then return 0 end
-local sid, ord = string.match(store, '^(%w+)%.(%d+)$')
-local head, field = P .. 's:' .. sid .. ':head', 'sent:' .. lane .. ':' .. ord
-if upto > tonumber(call('HGET', head, field) or 0) then call('HSET', head, field, upto) else upto = tonumber(call('HGET', head, field) or 0) end
-if #call('XRANGE', P .. 'h:' .. store .. ':log', '(' .. upto .. '-0', '+', 'COUNT', 1) > 0 then
-  call('ZADD', key, NOW + delay, store)
-else
-  call('ZREM', key, store)
+local function main()
+  local lane, store, lease, upto, delay = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+  local key = P .. 'out:' .. lane
+  local due = call('ZSCORE', key, store)
+  if not due or tonumber(due) ~= tonumber(lease) then return 0 end
+  local sid, ord = string.match(store, '^(%w+)%.(%d+)$')
+  local head, field = P .. 's:' .. sid .. ':head', 'sent:' .. lane .. ':' .. ord
+  if upto > tonumber(call('HGET', head, field) or 0) then call('HSET', head, field, upto) else upto = tonumber(call('HGET', head, field) or 0) end
+  if #call('XRANGE', P .. 'h:' .. store .. ':log', '(' .. upto .. '-0', '+', 'COUNT', 1) > 0 then
+    call('ZADD', key, NOW + delay, store)
+  else
+    call('ZREM', key, store)
+  end
+  return 1
 end
-return 1

@@ -1,4 +1,3 @@
--- uses: prelude head rows jobs flows items cancel fleet admit upkeep
 -- Bounded maintenance: what only time can settle.
 --
 -- KEYS  ingress  names the shard. Others carry its hash tag: workers, fleet, w:<owner>, running, deadlines, blocked, limits and what admit touches
@@ -8,33 +7,40 @@
 --       owners   incarnations known to be dead, each one argument
 -- Returns expelled (turns and tasks handed back), returned (assignments past begin-by), due, admitted
 -- A lost reply costs nothing: every part finds the rest next time.
-local who, parts, lease_ms, tick_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-local function asked(part) return string.find(parts, part, 1, true) end
-local last = call('HMGET', LIMITS, 'tick', 'amnesty')
-local amnesty = tonumber(last[2] or 0)
-if who == 'dispatcher' then
-  if last[1] and NOW - tonumber(last[1]) > 3 * tick_ms then amnesty = NOW + lease_ms end
-  call('HSET', LIMITS, 'tick', NOW, 'amnesty', amnesty)
+local function asked(part) return string.find(ARGV[2], part, 1, true) end
+
+local function main()
+  local who, lease_ms, tick_ms = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
+  want_limits('tick', 'amnesty')
+  local amnesty = tonumber(limit('amnesty') or 0)
+  if who == 'dispatcher' then
+    if limit('tick') and NOW - tonumber(limit('tick')) > 3 * tick_ms then amnesty = NOW + lease_ms end
+    set_limit('tick', NOW)
+    set_limit('amnesty', amnesty)
+  end
+  local expelled = 0
+  -- All of them are fenced; what they held goes in hundreds, whoever held it.
+  local function expel_all(owners)
+    for _, owner in ipairs(owners) do expelled = expelled + expel(owner, BATCH - expelled) end
+  end
+  for i = 5, #ARGV do expel_all({ARGV[i]}) end
+  if asked('w') then
+    expel_all(call('ZRANGEBYSCORE', WORKERS, '-inf', '-inf', 'LIMIT', 0, 10))
+  end
+  if asked('w') and NOW >= amnesty then
+    expel_all(call('ZRANGEBYSCORE', WORKERS, '(-inf', NOW, 'LIMIT', 0, 10))
+  end
+  local returned = asked('b') and past_begin_by() or 0
+  local due = asked('d') and past_deadlines() or 0
+  if asked('r') then
+    recheck_blocked()
+    forget_tags()
+  end
+  local admitted = 0
+  if who == 'dispatcher' then
+    admitted = admit()
+  elseif expelled > 0 then
+    call('XADD', KEYS[1], '*', 'v', 1, 'kind', 'wake')
+  end
+  return {expelled, returned, due, admitted}
 end
-local expelled = 0
-for i = 5, #ARGV do expelled = expelled + expel(ARGV[i]) end
-if asked('w') then
-  for _, owner in ipairs(call('ZRANGEBYSCORE', WORKERS, '-inf', '-inf', 'LIMIT', 0, 10)) do expelled = expelled + expel(owner) end
-end
-if asked('w') and NOW >= amnesty then
-  for _, owner in ipairs(call('ZRANGEBYSCORE', WORKERS, '(-inf', NOW, 'LIMIT', 0, 10)) do expelled = expelled + expel(owner) end
-end
-local returned = asked('b') and past_begin_by() or 0
-local due = asked('d') and past_deadlines() or 0
-if asked('r') then
-  recheck_blocked()
-  forget_tags()
-end
-local admitted = 0
-if who == 'dispatcher' then
-  admitted = admit()
-elseif expelled > 0 then
-  call('XADD', KEYS[1], '*', 'v', 1, 'kind', 'wake')
-end
-save_all()
-return {expelled, returned, due, admitted}

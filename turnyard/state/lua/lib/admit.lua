@@ -11,31 +11,33 @@ local function serial_room(pool, agent, serial)
   return room
 end
 
--- The resource that keeps this session from running, or nil. lim: l: of tenant, agent, pool; c: of the pool; lo: of the agent.
-local function obstacle(h, lim)
+-- The resource that keeps this session from running, or nil.
+local function obstacle(h)
   local res = resources(h)
   for i = 1, 3 do
-    if lim[i] and call('SCARD', P .. 'run:' .. res[i]) >= tonumber(lim[i]) then return res[i] end
+    local most = limit('l:' .. res[i])
+    if most and call('SCARD', P .. 'run:' .. res[i]) >= tonumber(most) then return res[i] end
   end
-  if not lim[5] then return res[2] end
-  if call('SCARD', P .. 'run:' .. res[3]) >= tonumber(lim[4] or 0) then return res[3] end
+  if not limit('lo:' .. h.po .. ':' .. h.ag) then return res[2] end
+  if call('SCARD', P .. 'run:' .. res[3]) >= tonumber(limit('c:' .. h.po) or 0) then return res[3] end
   return nil
 end
 
-local function block(flow, h, res)
+local function block(flow, res)
   call('ZREM', FLOWS, flow)
   call('SADD', P .. 'blocked:' .. res, flow)
   call('SADD', P .. 'blocked', res)
-  call('HSET', LIMITS, 'b:' .. flow, res)
+  set_limit('b:' .. flow, res)
+  count_limit('nb', 1)
 end
 
 local function room_of(res)
-  local limit = call('HGET', LIMITS, 'l:' .. res)
+  local most = limit('l:' .. res)
   if res:sub(1, 2) == 'p/' then
-    local c = tonumber(call('HGET', LIMITS, 'c:' .. res:sub(3)) or 0)
-    limit = math.min(tonumber(limit or c), c)
+    local c = tonumber(limit('c:' .. res:sub(3)) or 0)
+    most = math.min(tonumber(most or c), c)
   end
-  return not limit or call('SCARD', P .. 'run:' .. res) < tonumber(limit)
+  return not most or call('SCARD', P .. 'run:' .. res) < tonumber(most)
 end
 
 -- The first session of the flow that a worker may run now: ghosts are dropped, a turn that needs a newer worker is passed over.
@@ -45,10 +47,10 @@ local function candidate(flow)
     if h.st ~= 'ready' or flow_of(h) ~= flow then
       call('ZREM', flow_key(flow), sid)
     else
-      local lim = call('HMGET', LIMITS, 'l:t/' .. h.tn, 'l:a/' .. h.ag, 'l:p/' .. h.po, 'c:' .. h.po, 'lo:' .. h.po .. ':' .. h.ag)
-      local res = obstacle(h, lim)
+      want_for(h)
+      local res = obstacle(h)
       if res then return nil, h, res end
-      local newer = h.tv > tonumber(lim[5])
+      local newer = h.tv > tonumber(limit('lo:' .. h.po .. ':' .. h.ag))
       if not newer or serial_room(h.po, h.ag, h.tv) > 0 then return h, h, nil, newer and h.tv or 0 end
     end
   end
@@ -58,18 +60,17 @@ end
 local function assign(flow, h, start, serial)
   local f = flow_key(flow)
   call('ZREM', f, h.sid)
-  local t = call('HMGET', LIMITS, 'last:' .. h.tn, 'wt:' .. h.tn, 'begin_by', 'v')
-  local est = tonumber(t[1] or 1)
-  local tag = start + est / tonumber(t[2] or 1)
-  call('HSET', LIMITS, 'vt:' .. h.tn, tag, 'v', math.max(start, tonumber(t[4] or 0)))
+  local est = tonumber(limit('last:' .. h.tn) or 1)
+  local tag = start + est / tonumber(limit('wt:' .. h.tn) or 1)
+  set_limit('vt:' .. h.tn, tag)
+  set_limit('v', math.max(start, tonumber(limit('v') or 0)))
   if call('ZCARD', f) == 0 then call('ZREM', FLOWS, flow) else call('ZADD', FLOWS, tag, flow) end
   add(h, 'ep', 1)
   set(h, 'st', 'assigned')
   set(h, 'ow', '')
   set(h, 'sl', NOW)
   set(h, 'es', est)
-  save(h)
-  call('ZADD', RUNNING, NOW + tonumber(t[3] or BEGIN_BY), h.sid)
+  call('ZADD', RUNNING, NOW + tonumber(limit('begin_by') or BEGIN_BY), h.sid)
   local res = resources(h)
   for i = 1, 3 do call('SADD', P .. 'run:' .. res[i], h.sid) end
   call('RPUSH', P .. 'turns:' .. h.po .. ':' .. h.ag .. '@' .. serial, h.sid .. ' ' .. h.ep)
@@ -77,30 +78,29 @@ end
 
 -- Nothing runs and nothing waits: the clock of shares catches up and all tags go.
 local function sweep_tags()
-  local all, v, gone = call('HGETALL', LIMITS), 0, {}
+  local all, v = call('HGETALL', LIMITS), 0
   for i = 1, #all, 2 do
     local tenant = string.match(all[i], '^vt:(.*)$')
     if tenant then
       v = math.max(v, tonumber(all[i + 1]))
-      gone[#gone + 1] = all[i]
-      gone[#gone + 1] = 'last:' .. tenant
+      set_limit(all[i], false)
+      set_limit('last:' .. tenant, false)
     end
   end
-  if #gone > 0 then
-    call('HDEL', LIMITS, unpack(gone))
-    call('HSET', LIMITS, 'v', v)
-  end
+  if v > 0 then set_limit('v', math.max(v, tonumber(limit('v') or 0))) end
 end
 
 local function admit()
   local admitted = 0
-  local max = tonumber(call('HGET', LIMITS, 'max') or 200)
+  local room
   for _ = 1, 128 do
-    if call('ZCARD', RUNNING) >= max or admitted >= 64 then break end
+    if admitted >= 64 then break end
     local top = call('ZRANGE', FLOWS, 0, 0, 'WITHSCORES')
     local flow = top[1]
     if not flow then break end
-    local start = start_of(string.match(flow, '^[^/]*'))
+    room = room or tonumber(limit('max') or 200) - call('ZCARD', RUNNING)
+    if admitted >= room then break end
+    local start = start_of(tenant_of(flow))
     local h, first, res, serial = candidate(flow)
     if start > tonumber(top[2]) + 1e-6 and (call('ZCARD', FLOWS) > 1) and h then
       call('ZADD', FLOWS, start, flow)
@@ -112,7 +112,7 @@ local function admit()
       admitted = admitted + 1
     elseif res ~= 'later' then
       if first then
-        block(flow, first, res)
+        block(flow, res)
         for _, r in ipairs(resources(first)) do
           if r ~= res and room_of(r) then wake_one(r) end
         end
@@ -120,7 +120,7 @@ local function admit()
         call('ZREM', FLOWS, flow)
       else
         local h0 = load(call('ZRANGE', flow_key(flow), 0, 0)[1])
-        block(flow, h0, 'a/' .. h0.ag)
+        block(flow, 'a/' .. h0.ag)
       end
     end
   end

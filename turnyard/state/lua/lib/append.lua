@@ -11,19 +11,11 @@ local function say(x)
   local calls = {}
   for _, c in ipairs(x.calls or {}) do
     local q = record(h, h.ts, true, 't', 'tool/call', 'u', h.tu, 's', h.rv, 'c', c.id, 'k', c.k, body_of({}, body(c.b)))
-    local r = {c = c.id, ord = h.ts, k = c.k, s = 'open', aw = c.aw, i = c.i, qn = c.qn, tm = c.tm, t = h.tu, j = split(h.jw), q = q, tr = 1, re = 1}
-    h.rows = h.rows or {}
-    h.rows[c.id] = r
+    local r = {c = c.id, ord = h.ts, k = c.k, s = 'open', aw = c.aw, i = c.i, qn = c.qn, tm = c.tm, t = h.tu, j = split(h.jw), q = q, tr = 1, re = 1, fresh = true}
     put_row(h, r)
-    job_open(r, 1)
     calls[#calls + 1] = c.id
   end
-  if #calls > 0 then
-    local open = unsettled(h, h.ts)
-    for _, c in ipairs(calls) do open[#open + 1] = c end
-    call('HSET', calls_key(h, h.ts), '_', table.concat(open, ','))
-    set(h, 'pe', table.concat(calls, ','))
-  end
+  if #calls > 0 then set(h, 'pe', table.concat(calls, ',')) end
 end
 
 local function reply(x)
@@ -44,7 +36,7 @@ local function write(a)
     elseif x.t == 'answer' then reply(x)
     else record(h, h.ts, x.entry == 1, 't', x.type, 'u', h.tu, 's', h.rv, body_of({}, body(x.b))) end
   end
-  for name, n in pairs(a.usage or {}) do call('HINCRBY', head_key(h.sid), 'u:' .. name, n) end
+  for name, n in pairs(a.usage or {}) do set(h, 'u:' .. name, tonumber(h['u:' .. name] or 0) + n) end
   return {first = first, last = h.foreign or h[(seqs(h, h.ts))], ord = h.ts}
 end
 
@@ -55,9 +47,10 @@ local function park_rows(list)
       r.s, r.dl, r.h = 'parked', NOW + p[2], p[3] ~= '' and p[3] or r.h
       if r.aw == 1 and r.de ~= 1 then add(h, 'aw', 1) end
       put_row(h, r)
+      now_waits(h, r)
       record(h, h.ts, false, 't', 'call/parked', 'u', h.tu, 'c', r.c, 'k', r.k, 'o', r.aw == 1 and 'awaited' or 'detached', 'dl', r.dl, 'qn', r.qn or '', 're', r.re)
-      call('ZADD', P .. 'deadlines', r.dl, call_member(h, r))
-      if r.k == 'lift' then call('ZADD', P .. 'deadlines', NOW + 30000, 'r!' .. h.sid .. '.' .. r.ord .. '!' .. r.c) end
+      call('ZADD', DEADLINES, r.dl, call_member(h, r))
+      if r.k == 'lift' then call('ZADD', DEADLINES, NOW + 30000, 'r!' .. h.sid .. '.' .. r.ord .. '!' .. r.c) end
     elseif r and p[3] ~= '' then
       r.h = p[3]
       put_row(h, r)

@@ -20,12 +20,11 @@ local function collect(h, it, window, longest)
   end
   all[#all + 1] = it
   save_next(h, all)
-  call('ZADD', P .. 'deadlines', due, 's!' .. h.sid .. '!c' .. it.st)
+  call('ZADD', DEADLINES, due, 's!' .. h.sid .. '!c' .. it.st)
 end
 
 local function on_user(h, e)
   local mode = e.md
-  if call('HGET', job_key(e.job), 'st') ~= 'queued' then return end
   if h.tu == '' then
     if h.st == 'idle' then
       set(h, 'ag', e.ag)
@@ -45,7 +44,7 @@ local function on_user(h, e)
   elseif tonumber(e.dy) > 0 then
     it.du = NOW + tonumber(e.dy)
     push_next(h, it)
-    call('ZADD', P .. 'deadlines', it.du, 's!' .. h.sid .. '!' .. it.m)
+    call('ZADD', DEADLINES, it.du, 's!' .. h.sid .. '!' .. it.m)
   elseif mode == 'follow_up' then
     push_next(h, it)
   else

@@ -9,7 +9,7 @@ local function aside_cancelled(h, r)
 end
 
 local function cancel_rows(h, ord, match)
-  for _, c in ipairs(unsettled(h, ord)) do
+  for _, c in ipairs(waiting(h, ord)) do
     local r = row(h, ord, c)
     if r and r.s == 'parked' and match(r) then
       settle(h, r, 'cancelled')
@@ -27,7 +27,7 @@ local function set_cancel(h, turn, cause, strike)
   set(h, 'ck', strike or kept)
   cancel_rows(h, h.ts, function(r) return r.t == turn end)
   if h.st == 'parked' then
-    for _, c in ipairs(unsettled(h, h.ts)) do
+    for _, c in ipairs(split(h.pe)) do
       local r = row(h, h.ts, c)
       if r and r.aw == 1 and r.t == turn then settle(h, r, 'cancelled') end
     end
@@ -36,14 +36,14 @@ local function set_cancel(h, turn, cause, strike)
     local ctl = P .. 'w:' .. h.ow .. ':ctl'
     call('RPUSH', ctl, 'turn ' .. h.sid .. ' ' .. h.ep)
     call('PEXPIRE', ctl, 60000)
-    call('ZADD', P .. 'deadlines', NOW + OVERDUE, 'x!' .. h.sid)
+    call('ZADD', DEADLINES, NOW + OVERDUE, 'x!' .. h.sid)
   end
   return true
 end
 
 -- The asker wrote: parked approvals are superseded, other parked awaited calls become detached; a retry delay stays.
 local function overtake(h)
-  for _, c in ipairs(unsettled(h, h.ts)) do
+  for _, c in ipairs(waiting(h, h.ts)) do
     local r = row(h, h.ts, c)
     if r and r.aw == 1 and r.s == 'parked' then
       if r.k == 'approval' then

@@ -17,7 +17,7 @@ local function add_result(h, r, outcome, body)
   local was = r.an
   answered(h, r, outcome)
   set(h, 'pe', table.concat(without(pending(h), r.c), ','))
-  if outcome ~= 'placeholder' and was ~= 1 then job_open(r, -1) end
+  if outcome == 'placeholder' then job_open(r, 1) elseif was == 1 then job_open(r, -1) end
 end
 
 local function add_note(h, it)
@@ -74,8 +74,8 @@ end
 local function claim(h)
   if h.pe ~= '' then settled_rows(h) end
   if h.pe ~= '' then return end
+  if h.ib == '' then return end
   local list = items(inbox_key(h.sid))
-  if #list == 0 then return end
   local keep = {}
   for i, it in ipairs(list) do
     if it.st ~= h.ts or i > CLAIM then
@@ -91,6 +91,7 @@ local function claim(h)
   if #keep > 0 then save_inbox(h, keep) else
     call('DEL', inbox_key(h.sid))
     set(h, 'iw', 0)
+    set(h, 'ib', '')
   end
 end
 
@@ -124,8 +125,7 @@ local function open_turn(h, turn)
     end
   end
   set(h, 'tu', turn)
-  local first = call('XRANGE', inbox_key(h.sid), '-', '+', 'COUNT', 1)[1]
-  set(h, 'ts', first and item(first).st or tostring(h.so))
+  set(h, 'ts', h.ib ~= '' and h.ib or tostring(h.so))
   if h.nj > 0 then
     local inbox, rest = items(inbox_key(h.sid)), {}
     for _, x in ipairs(items(next_key(h.sid))) do

@@ -5,17 +5,17 @@ local function end_turn(h, failure)
   local was_cancelled = cancelled(h)
   local last = h.la > 0 and h.la or nil
   for _, j in ipairs(jobs) do
-    local v = call('HMGET', job_key(j), 'st', 'op')
+    local v = call('HMGET', job_key(j), 'st', 'op', 'nf')
     if v[1] == 'running' then
       if wait[j] and tonumber(v[2] or 0) > 0 then
         call('HSET', job_key(j), 'st', 'waiting', 'se', last or 0, 'so', h.ts)
       elseif was_cancelled then
-        end_job(j, 'cancelled', nil, nil, nil, h.cc)
+        end_job(j, 'cancelled', nil, nil, nil, h.cc, v[3])
       elseif failure then
         call('HSET', job_key(j), 'er', failure)
-        end_job(j, 'failed', jobs[1])
+        end_job(j, 'failed', jobs[1], nil, nil, nil, v[3])
       else
-        end_job(j, 'succeeded', jobs[1], last, h.ts)
+        end_job(j, 'succeeded', jobs[1], last, h.ts, nil, v[3])
       end
     end
   end
@@ -47,7 +47,7 @@ local function answer(h, code, ending, from, yield, first)
       local r = row(h, h.ts, c)
       rows[i] = cjson.encode(r)
     end
-    records = call('XRANGE', log_key(h, h.ts), '(' .. from .. '-0', '+', 'COUNT', PAGE + 1)
+    if h[(seqs(h, h.ts))] > from then records = call('XRANGE', log_key(h, h.ts), '(' .. from .. '-0', '+', 'COUNT', PAGE + 1) end
     local size = 0
     for i = 1, #records do
       for j = 1, #records[i][2] do size = size + #records[i][2][j] end

@@ -1,6 +1,4 @@
 -- Who is alive: leases in `workers`, what each one may run in `fleet`, and what pools and agents can take because of them.
-local WORKERS = P .. 'workers'
-
 local function fleet_of(owner)
   local raw = call('HGET', P .. 'fleet', owner)
   return raw and cjson.decode(raw) or nil
@@ -14,12 +12,12 @@ local function recount(pool, agent)
     if not lowest or s < lowest then lowest = s end
   end
   local field = 'lo:' .. pool .. ':' .. agent
-  if lowest then call('HSET', LIMITS, field, lowest) else call('HDEL', LIMITS, field) end
+  set_limit(field, lowest or false)
 end
 
 local function join(owner, info)
   for _, pool in ipairs(info.pools) do
-    call('HINCRBY', LIMITS, 'c:' .. pool, info.capacity)
+    count_limit('c:' .. pool, info.capacity)
     for agent, serial in pairs(info.agents) do
       call('HSET', P .. 'serve:' .. pool .. ':' .. agent, owner, serial .. ':' .. info.capacity)
       recount(pool, agent)
@@ -34,7 +32,7 @@ local function part(owner)
   call('HDEL', P .. 'fleet', owner)
   if not info or info.role ~= 'worker' then return end
   for _, pool in ipairs(info.pools) do
-    call('HINCRBY', LIMITS, 'c:' .. pool, -info.capacity)
+    count_limit('c:' .. pool, -info.capacity)
     for agent in pairs(info.agents) do
       call('HDEL', P .. 'serve:' .. pool .. ':' .. agent, owner)
       recount(pool, agent)

@@ -1,21 +1,74 @@
 -- Who may run next: flows by virtual start, their sessions by priority and arrival, and what blocks them.
--- limits: max, v, arr, front, blocked count, per tenant vt: last: wt:, per resource l:, per flow b:, per pool c:, per pool and agent lo:.
-local LIMITS = P .. 'limits'
-local FLOWS = P .. 'flows'
-local RUNNING = P .. 'running'
+-- limits: max, begin_by, quantum, v clock of shares, arr and front counters, nb blocked flows, per tenant vt: tag, last: slot time
+-- and wt: weight, per resource l: limit, per flow b: what blocks it, per pool c: capacity, per pool and agent lo: lowest live serial.
+-- A call reads a limit once and writes what it changed at its end.
+local function want_limits(...)
+  local names, ask = {...}, {}
+  for i = 1, #names do
+    if LIM[names[i]] == nil then ask[#ask + 1] = names[i] end
+  end
+  if #ask == 0 then return end
+  local v = call('HMGET', LIMITS, unpack(ask))
+  for i = 1, #ask do LIM[ask[i]] = v[i] or false end
+end
+
+local function limit(name)
+  if LIM[name] == nil then LIM[name] = call('HGET', LIMITS, name) or false end
+  return LIM[name]
+end
+
+local function set_limit(name, value)
+  LIM[name] = value
+  LIM_DIRTY[name] = true
+end
+
+local function count_limit(name, n)
+  set_limit(name, tonumber(limit(name) or 0) + n)
+  return LIM[name]
+end
+
+local function save_limits()
+  local put, drop = {}, {}
+  for name in pairs(LIM_DIRTY) do
+    if LIM[name] then
+      put[#put + 1] = name
+      put[#put + 1] = LIM[name]
+    else
+      drop[#drop + 1] = name
+    end
+  end
+  if #put > 0 then call('HSET', LIMITS, unpack(put)) end
+  if #drop > 0 then call('HDEL', LIMITS, unpack(drop)) end
+  LIM_DIRTY = {}
+end
+
+-- The end of every call: what it changed in memory becomes so.
+local function save_all()
+  for _, h in pairs(HEADS) do
+    if h.rows or h.un then save_rows(h) end
+    save(h)
+  end
+  save_limits()
+end
 
 local function flow_of(h) return h.tn .. '/' .. h.ag end
 local function flow_key(f) return P .. 'f:' .. f end
 
 local function start_of(tenant)
-  local v = call('HMGET', LIMITS, 'v', 'vt:' .. tenant)
-  return math.max(tonumber(v[1] or 0), tonumber(v[2] or 0))
+  want_limits('v', 'vt:' .. tenant)
+  return math.max(tonumber(limit('v') or 0), tonumber(limit('vt:' .. tenant) or 0))
+end
+
+local function tenant_of(flow) return string.match(flow, '^[^/]*') end
+
+-- All that admission of this session asks of limits, in one read.
+local function want_for(h)
+  want_limits('v', 'vt:' .. h.tn, 'last:' .. h.tn, 'wt:' .. h.tn, 'l:t/' .. h.tn, 'l:a/' .. h.ag, 'l:p/' .. h.po, 'c:' .. h.po,
+    'lo:' .. h.po .. ':' .. h.ag, 'b:' .. flow_of(h), 'arr', 'front', 'max', 'begin_by', 'nb')
 end
 
 local function offer(flow)
-  if call('HEXISTS', LIMITS, 'b:' .. flow) == 0 then
-    call('ZADD', FLOWS, 'NX', start_of(string.match(flow, '^[^/]*')), flow)
-  end
+  if not limit('b:' .. flow) then call('ZADD', FLOWS, 'NX', start_of(tenant_of(flow)), flow) end
 end
 
 local function wakes(h) return h.iw > 0 end
@@ -39,7 +92,8 @@ local function to_ready(h, front)
   end
   if h.st ~= 'ready' then set(h, 'rs', NOW) end
   set(h, 'st', 'ready')
-  local score = call('HINCRBY', LIMITS, front and 'front' or 'arr', front and -1 or 1) - h.pr * 1e9
+  want_for(h)
+  local score = count_limit(front and 'front' or 'arr', front and -1 or 1) - h.pr * 1e9
   call('ZADD', flow_key(flow_of(h)), score, h.sid)
   offer(flow_of(h))
 end
@@ -67,7 +121,8 @@ local function wake_one(res)
       call('SREM', P .. 'blocked', res)
       return
     end
-    call('HDEL', LIMITS, 'b:' .. flow)
+    set_limit('b:' .. flow, false)
+    count_limit('nb', -1)
     if call('ZCARD', flow_key(flow)) > 0 then
       offer(flow)
       return
@@ -85,11 +140,12 @@ local function release(h)
   if h.ow ~= '' then call('SREM', P .. 'w:' .. h.ow, h.sid) end
   local res = resources(h)
   for i = 1, #res do call('SREM', P .. 'run:' .. res[i], h.sid) end
-  local v = call('HMGET', LIMITS, 'vt:' .. h.tn, 'wt:' .. h.tn, 'v')
+  want_for(h)
   local used = math.max(1, NOW - h.sl)
-  local tag = tonumber(v[1] or v[3] or 0) + (used - h.es) / tonumber(v[2] or 1)
-  call('HSET', LIMITS, 'vt:' .. h.tn, tag, 'last:' .. h.tn, used)
-  if call('EXISTS', P .. 'blocked') == 1 then
+  local tag = tonumber(limit('vt:' .. h.tn) or limit('v') or 0) + (used - h.es) / tonumber(limit('wt:' .. h.tn) or 1)
+  set_limit('vt:' .. h.tn, tag)
+  set_limit('last:' .. h.tn, used)
+  if tonumber(limit('nb') or 0) > 0 then
     for i = 1, #res do wake_one(res[i]) end
   end
 end

@@ -1,9 +1,6 @@
 -- A session's head: read once, changed in memory, written once by save().
-local TEXT = {'st', 'ow', 'ts', 'tu', 'cc', 'ct', 'ck', 'jb', 'jw', 'pe', 'cm', 'tn', 'ag', 'po', 'id', 'pz', 'us', 'pf'}
-local NUMBER = {'ep', 'so', 'sn', 'rv', 'aw', 'at', 'tv', 'iw', 'nw', 'nd', 'nj', 'sl', 'es', 'bg', 'pr', 'q', 'fu', 't0', 'la', 'sq:0', 'le:0'}
-local FIELDS = {}
-for i = 1, #TEXT do FIELDS[i] = TEXT[i] end
-for i = 1, #NUMBER do FIELDS[#TEXT + i] = NUMBER[i] end
+local TEXT = {'st', 'ow', 'ts', 'tu', 'cc', 'ct', 'ck', 'jb', 'jw', 'pe', 'cm', 'tn', 'ag', 'po', 'id', 'pz', 'us', 'pf', 'ib'}
+local NUMBER = {'ep', 'so', 'sn', 'rv', 'aw', 'at', 'tv', 'iw', 'nw', 'nd', 'nj', 'sl', 'es', 'bg', 'pr', 'q', 'fu', 't0', 'la', 'rs'}
 
 local function head_key(sid) return P .. 's:' .. sid .. ':head' end
 local function inbox_key(sid) return P .. 's:' .. sid .. ':inbox' end
@@ -11,17 +8,18 @@ local function next_key(sid) return P .. 's:' .. sid .. ':next' end
 
 -- Fields: st state, ep epoch, ow owner, so/sn current store and stores so far, tu/ts open turn and its store, rv commits,
 -- aw awaiting, at attempt, cc/ct/ck cancel cause, turn and strike, jb/jw jobs of the turn (all; those that wait for
--- settled calls), pe unanswered calls, iw waking items in inbox, nw/nd/nj undelayed, delayed and joining items in next,
+-- settled calls), pe unanswered calls, ib store of what the inbox holds, iw how many of it wake, nw/nd/nj undelayed, delayed and joining items in next,
 -- sl/es/bg slot start, estimate and begin, q accepted and unclaimed, rs ready since, fu followed until, t0 seq before the turn, la its last assistant entry.
--- One table per session and script: what one step changed, the next one sees.
-local HEADS = {}
-
+-- One table per session and call: what one step changed, the next one sees.
 local function load(sid)
-  if HEADS[sid] then return HEADS[sid] end
-  local v = call('HMGET', head_key(sid), unpack(FIELDS))
-  local h = {sid = sid, new = not v[15], dirty = {}}
-  for i = 1, #TEXT do h[TEXT[i]] = v[i] or '' end
-  for i = 1, #NUMBER do h[NUMBER[i]] = tonumber(v[#TEXT + i] or 0) end
+  local h = HEADS[sid]
+  if h then return h end
+  h = {sid = sid, dirty = {}}
+  local v = call('HGETALL', head_key(sid))
+  for i = 1, #v, 2 do h[v[i]] = v[i + 1] end
+  h.new = not h.id
+  for i = 1, #TEXT do h[TEXT[i]] = h[TEXT[i]] or '' end
+  for i = 1, #NUMBER do h[NUMBER[i]] = tonumber(h[NUMBER[i]] or 0) end
   if h.st == '' then h.st = 'idle' end
   if h.sn == 0 then h.sn = 1 end
   HEADS[sid] = h
@@ -47,10 +45,6 @@ local function save(h)
   h.dirty = {}
 end
 
-local function save_all()
-  for _, h in pairs(HEADS) do save(h) end
-end
-
 local function cancelled(h) return h.ct ~= '' and h.ct == h.tu end
 
 -- The log. Every record moves sq:<store>, an entry moves le:<store> too.
@@ -58,10 +52,7 @@ local function log_key(h, ord) return P .. 'h:' .. h.sid .. '.' .. ord .. ':log'
 
 local function seqs(h, ord)
   local sq, le = 'sq:' .. ord, 'le:' .. ord
-  if not h[sq] then
-    local v = call('HMGET', head_key(h.sid), sq, le)
-    h[sq], h[le] = tonumber(v[1] or 0), tonumber(v[2] or 0)
-  end
+  h[sq], h[le] = tonumber(h[sq] or 0), tonumber(h[le] or 0)
   return sq, le
 end
 

@@ -40,6 +40,7 @@ local function count_inbox(h, list)
     if it.w == '1' then n = n + 1 end
   end
   set(h, 'iw', n)
+  set(h, 'ib', list[1] and list[1].st or '')
 end
 
 local function count_next(h, list)
@@ -76,15 +77,12 @@ local function put(h, it)
   if h.tu ~= '' then
     same = it.st == h.ts
   else
-    same = h.nj == 0
-    if same then
-      local first = call('XRANGE', inbox_key(h.sid), '-', '+', 'COUNT', 1)[1]
-      same = not first or item(first).st == it.st
-    end
+    same = h.nj == 0 and (h.ib == '' or h.ib == it.st)
   end
   it.sj = '1'
   if same then
     push(inbox_key(h.sid), it)
+    set(h, 'ib', it.st)
     if it.w == '1' then add(h, 'iw', 1) end
   else
     push_next(h, it)

@@ -1,7 +1,7 @@
 -- Jobs: how they end, and who is told. ttl:job in limits is how long an ended one is kept.
 local JOB_TTL = 7 * 86400
 
-local function end_job(j, state, merged, seq, ord, cause)
+local function end_job(j, state, merged, seq, ord, cause, channel)
   local k = job_key(j)
   local f = {'st', state, 'fi', NOW}
   if merged and merged ~= j then f[#f + 1] = 'mi'; f[#f + 1] = merged end
@@ -9,8 +9,8 @@ local function end_job(j, state, merged, seq, ord, cause)
   if cause then f[#f + 1] = 'ca'; f[#f + 1] = cause end
   call('HSET', k, unpack(f))
   call('EXPIRE', k, JOB_TTL)
-  local channel = call('HGET', k, 'nf')
-  if channel then call('PUBLISH', channel, j) end
+  if channel == nil then channel = call('HGET', k, 'nf') end
+  if channel and channel ~= '' then call('PUBLISH', channel, j) end
 end
 
 local function finish_waiting(h, r)

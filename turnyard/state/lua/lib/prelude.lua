@@ -1,15 +1,26 @@
--- What every script starts with: the shard's prefix, the server's time, short names.
--- The only declared key is ty:{n}:ingress; all other keys are built from its prefix and so carry its hash tag.
-local P = string.sub(KEYS[1], 1, -8)
-local call = redis.call
+-- What every script starts from: its arguments, the shard's prefix and keys, the server's time.
+-- The only declared key is ty:{n}:ingress; all other keys are built from its prefix and so carry its hash tag. The library is
+-- loaded once and its functions are called many times, so enter() sets everything that belongs to one call.
+local KEYS, ARGV, P, NOW, HEADS, LIM, LIM_DIRTY, call
+local LIMITS, FLOWS, RUNNING, WORKERS, DEADLINES
+local INF = 'inf'
+
 local function now()
   local t = call('TIME')
   return t[1] * 1000 + math.floor(t[2] / 1000)
 end
-local NOW = now()
-local INF = 'inf'
+
+local function enter(keys, args)
+  KEYS, ARGV, HEADS, LIM, LIM_DIRTY, call = keys, args, {}, {}, {}, redis.call
+  P = string.sub(keys[1], 1, -8)
+  NOW = now()
+  LIMITS, FLOWS, RUNNING, WORKERS, DEADLINES = P .. 'limits', P .. 'flows', P .. 'running', P .. 'workers', P .. 'deadlines'
+end
+
 local function split(s)
   local out = {}
-  for w in string.gmatch(s or '', '[^,]+') do out[#out + 1] = w end
+  if s and s ~= '' then
+    for w in string.gmatch(s, '[^,]+') do out[#out + 1] = w end
+  end
   return out
 end

@@ -21,12 +21,16 @@ local function row(h, ord, c)
 end
 
 local function put_row(h, r)
-  if r.gone then return end
-  call('HSET', calls_key(h, r.ord), r.c, cjson.encode(r))
+  h.rows = h.rows or {}
+  h.rows[r.c] = r
+  r.dirty = true
 end
 
-local function unsettled(h, ord)
-  return split(call('HGET', calls_key(h, ord), '_') or '')
+-- Rows that wait outside, by store; a call that runs here is only among the turn's unanswered ones.
+local function waiting(h, ord)
+  h.un = h.un or {}
+  if not h.un[ord] then h.un[ord] = split(call('HGET', calls_key(h, ord), '_') or '') end
+  return h.un[ord]
 end
 
 local function without(list, x)
@@ -37,13 +41,17 @@ local function without(list, x)
   return out
 end
 
-local function mark_settled(h, r)
-  local left = without(unsettled(h, r.ord), r.c)
-  if #left > 0 then
-    call('HSET', calls_key(h, r.ord), '_', table.concat(left, ','))
-  else
-    call('HDEL', calls_key(h, r.ord), '_')
-  end
+local function set_waiting(h, ord, list)
+  h.un[ord] = list
+  h.un_dirty = h.un_dirty or {}
+  h.un_dirty[ord] = true
+end
+
+local function now_waits(h, r)
+  local list = {}
+  for i, c in ipairs(waiting(h, r.ord)) do list[i] = c end
+  list[#list + 1] = r.c
+  set_waiting(h, r.ord, list)
 end
 
 local function detached(r) return r.de == 1 or r.aw == 0 and (r.k == 'lift' or r.k == 'callback' or r.k == 'child') end
@@ -57,6 +65,7 @@ end
 
 local function job_key(j) return P .. 'j:' .. j end
 
+-- How many calls a job still waits for: those that a placeholder answered and whose outcome is not told yet.
 local function job_open(r, d)
   for _, j in ipairs(r.j) do call('HINCRBY', job_key(j), 'op', d) end
 end
@@ -64,22 +73,45 @@ end
 -- First writer wins; awaiting moves with it. A row that was parked stays as a tombstone for late answers.
 local function settle(h, r, outcome)
   if r.o then return false end
-  if r.aw == 1 and r.s == 'parked' then add(h, 'aw', -1) end
   r.o = outcome
-  mark_settled(h, r)
-  if r.s == 'parked' then call('ZADD', P .. 'deadlines', (r.dl or NOW) + TOMBSTONE, call_member(h, r)) end
   put_row(h, r)
+  if r.s == 'parked' then
+    if r.aw == 1 then add(h, 'aw', -1) end
+    set_waiting(h, r.ord, without(waiting(h, r.ord), r.c))
+    call('ZADD', DEADLINES, (r.dl or NOW) + TOMBSTONE, call_member(h, r))
+  end
   return true
 end
 
 -- A row that nothing can ask for any more goes: its result is in the log, and nobody outside knows its name.
 local function let_go(h, r)
-  if r.s == 'parked' or r.h or r.gone then return put_row(h, r) end
-  call('HDEL', calls_key(h, r.ord), r.c, r.c .. ':r')
-  r.gone = true
+  put_row(h, r)
+  if r.s ~= 'parked' and not r.h then r.gone = true end
 end
 
 local function answered(h, r, outcome)
   r.an = 1
   if outcome == 'placeholder' then put_row(h, r) else let_go(h, r) end
+end
+
+local function save_rows(h)
+  for c, r in pairs(h.rows or {}) do
+    if r and r.dirty then
+      r.dirty = nil
+      if r.gone then
+        if not r.fresh then call('HDEL', calls_key(h, r.ord), c, c .. ':r') end
+      else
+        r.fresh = nil
+        call('HSET', calls_key(h, r.ord), c, cjson.encode(r))
+      end
+    end
+  end
+  for ord in pairs(h.un_dirty or {}) do
+    if #h.un[ord] > 0 then
+      call('HSET', calls_key(h, ord), '_', table.concat(h.un[ord], ','))
+    else
+      call('HDEL', calls_key(h, ord), '_')
+    end
+  end
+  h.un_dirty = nil
 end

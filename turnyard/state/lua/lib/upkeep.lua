@@ -12,7 +12,7 @@ local function task_dead(h, r, owner)
     put_row(h, r)
     record(h, r.ord, false, 't', 'call/relayed', 'u', r.t, 'c', r.c, 'k', r.k, 'qn', r.qn or '', 're', r.re)
     call('ZADD', P .. 'out:arq', 'NX', NOW, h.sid .. '.' .. r.ord)
-    call('ZADD', P .. 'deadlines', NOW + 30000 * 2 ^ r.re, 'r!' .. h.sid .. '.' .. r.ord .. '!' .. r.c)
+    call('ZADD', DEADLINES, NOW + 30000 * 2 ^ r.re, 'r!' .. h.sid .. '.' .. r.ord .. '!' .. r.c)
     return
   end
   local outcome = 'unknown'
@@ -26,8 +26,8 @@ local function task_dead(h, r, owner)
   wake(h)
 end
 
--- First the fence (score -inf: begin, beat and every commit treat it as gone), then its set in hundreds, then the name.
-local function expel(owner)
+-- First the fence (score -inf: begin, beat and every commit treat it as gone), then up to `most` of its set, then the name.
+local function expel(owner, most)
   local score = call('ZSCORE', WORKERS, owner)
   if not score then return 0 end
   if score ~= '-inf' then
@@ -35,7 +35,7 @@ local function expel(owner)
     part(owner)
   end
   local key, n = P .. 'w:' .. owner, 0
-  for _, m in ipairs(call('SRANDMEMBER', key, BATCH)) do
+  for _, m in ipairs(call('SRANDMEMBER', key, most)) do
     call('SREM', key, m)
     n = n + 1
     local sid, ord, c = string.match(m, '^c!(%w+)%.(%d+)!(.+)$')
@@ -73,6 +73,7 @@ local function call_due(sid, ord, c)
   if not r then return end
   if r.o then
     call('HDEL', calls_key(h, ord), c, c .. ':r', c .. ':l')
+    h.rows[c] = false
     return
   end
   if r.s ~= 'parked' then return end
@@ -93,7 +94,7 @@ local function relay_again(sid, ord, c)
   put_row(h, r)
   record(h, ord, false, 't', 'call/relayed', 'u', r.t, 'c', c, 'k', r.k, 'qn', r.qn or '', 're', r.re)
   call('ZADD', P .. 'out:arq', 'NX', NOW, sid .. '.' .. ord)
-  call('ZADD', P .. 'deadlines', NOW + 30000 * 2 ^ math.min(r.re, 8), 'r!' .. sid .. '.' .. ord .. '!' .. c)
+  call('ZADD', DEADLINES, NOW + 30000 * 2 ^ math.min(r.re, 8), 'r!' .. sid .. '.' .. ord .. '!' .. c)
 end
 
 -- A cancel that its worker did not answer: this one session is fenced and closed by another.
@@ -106,9 +107,9 @@ local function cancel_overdue(sid)
 end
 
 local function past_deadlines()
-  local due = call('ZRANGEBYSCORE', P .. 'deadlines', '-inf', NOW, 'LIMIT', 0, BATCH)
+  local due = call('ZRANGEBYSCORE', DEADLINES, '-inf', NOW, 'LIMIT', 0, BATCH)
   for _, m in ipairs(due) do
-    call('ZREM', P .. 'deadlines', m)
+    call('ZREM', DEADLINES, m)
     local what, rest = string.sub(m, 1, 1), string.sub(m, 3)
     local sid, ord, c = string.match(rest, '^(%w+)%.(%d+)!(.+)$')
     if what == 'c' then call_due(sid, ord, c)
@@ -128,13 +129,14 @@ end
 -- A tag that v has passed says nothing more once its tenant holds no slot; when nothing runs or waits, all go.
 local function forget_tags()
   if call('EXISTS', RUNNING, FLOWS, P .. 'blocked') == 0 then return sweep_tags() end
-  local v = call('HMGET', LIMITS, 'v', 'cursor')
-  local page = call('HSCAN', LIMITS, v[2] or 0, 'MATCH', 'vt:*', 'COUNT', 50)
+  local page = call('HSCAN', LIMITS, limit('cursor') or 0, 'MATCH', 'vt:*', 'COUNT', 50)
   for i = 1, #page[2], 2 do
     local tenant = string.sub(page[2][i], 4)
-    if tonumber(page[2][i + 1]) <= tonumber(v[1] or 0) and call('SCARD', P .. 'run:t/' .. tenant) == 0 then
-      call('HDEL', LIMITS, page[2][i], 'last:' .. tenant)
+    local tag = tonumber(limit('vt:' .. tenant) or 0)
+    if tag <= tonumber(limit('v') or 0) and call('SCARD', P .. 'run:t/' .. tenant) == 0 then
+      set_limit('vt:' .. tenant, false)
+      set_limit('last:' .. tenant, false)
     end
   end
-  call('HSET', LIMITS, 'cursor', page[1])
+  set_limit('cursor', page[1])
 end

@@ -1,0 +1,1 @@
+"""How fast it is, beside the floor and what others do, as ratios from one run."""
