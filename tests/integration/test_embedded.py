@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import private_server
-from turnyard.errors import ConfigError, StoreUnavailable, Unsupported
+from turnyard.errors import ConfigError, StoreUnavailable
 from turnyard.state import embedded, pids
 from turnyard.state.binaries import find_server, probe
-from turnyard.state.connection import check_server, connect, safe_url
+from turnyard.state.connection import connect
 from turnyard.state.embedded import resolve_server, running_server, stop_server
 
 RESOLVE = """
@@ -231,84 +230,3 @@ def test_only_a_server_program_of_7_0_or_newer_is_used(tmp_path: Path, says: str
     program.chmod(0o755)
     found = probe(program)
     assert (found and found.kind, found and found.version) == (kind, version)
-
-
-async def test_a_server_that_may_evict_sessions_is_refused_with_the_command_that_mends_it():
-    with private_server("--maxmemory-policy", "allkeys-lru") as url:
-        client = connect(url)
-        with pytest.raises(Unsupported, match="CONFIG SET maxmemory-policy noeviction"):
-            await check_server(client)
-        await client.aclose()
-
-
-async def test_a_server_where_config_and_info_are_forbidden_is_accepted_with_a_warning(clean: str, caplog: pytest.LogCaptureFixture):
-    admin = connect(clean)
-    await admin.execute_command("ACL", "SETUSER", "edge", "on", ">pw", "~*", "+@all", "-config", "-info")
-    limited = connect(clean.replace("unix://", "unix://edge:pw@"))
-    facts = await check_server(limited)
-    assert len(facts.warnings) == 2
-    assert "maxmemory-policy" in caplog.text
-    await limited.aclose()
-    wrong = connect(clean.replace("unix://", "unix://edge:secret-guess@"))
-    with pytest.raises(ConfigError, match="refused the user name or password") as caught:
-        await check_server(wrong)
-    assert "secret-guess" not in str(caught.value)
-    await wrong.aclose()
-    await admin.execute_command("ACL", "DELUSER", "edge")
-    await admin.aclose()
-
-
-async def test_a_healthy_server_is_accepted_without_a_warning(clean: str):
-    client = connect(clean)
-    facts = await check_server(client)
-    assert (facts.policy, facts.warnings) == ("noeviction", ())
-    await client.aclose()
-
-
-async def test_a_server_that_is_not_there_is_named_without_its_password(tmp_path: Path):
-    client = connect("redis://user:hunter2@127.0.0.1:1/0")
-    with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:1") as caught:
-        await check_server(client)
-    assert "hunter2" not in str(caught.value)
-    await client.aclose()
-
-
-def test_a_url_in_a_message_has_no_credentials():
-    assert safe_url("rediss://user:hunter2@host:6379/0?password=x") == "rediss://host:6379/0"
-
-
-@pytest.mark.parametrize("url", ["http://host", "localhost:6379", "", "redis://host:nan"])
-def test_what_is_not_a_redis_url_is_refused(url: str):
-    with pytest.raises(ConfigError):
-        connect(url)
-
-
-async def test_a_command_is_never_sent_twice_when_its_answer_was_lost(clean: str):
-    seen: list[bytes] = []
-
-    async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(4096):
-            if b"CLIENT" in data:
-                writer.write(b"+OK\r\n" * data.count(b"CLIENT"))
-                continue
-            seen.append(data)
-            writer.close()
-            return
-
-    async with await asyncio.start_server(swallow, "127.0.0.1", 0) as listener:
-        port = listener.sockets[0].getsockname()[1]
-        client = connect(f"redis://127.0.0.1:{port}/0")
-        with pytest.raises(Exception, match="closed"):
-            await client.incr("n")
-        await client.aclose()
-    assert len(seen) == 1
-
-
-async def test_a_reader_that_waits_in_the_server_does_not_time_out_and_holds_up_nobody(clean: str):
-    readers, commands = connect(clean, blocking=True), connect(clean)
-    waiting = [asyncio.create_task(readers.blmpop(2, 1, f"list{n}", direction="LEFT")) for n in range(3)]
-    await commands.rpush("list1", "x")
-    assert await waiting[1] == [b"list1", [b"x"]]
-    assert [await waiting[0], await waiting[2]] == [None, None]
-    await readers.aclose()
-    await commands.aclose()
