@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, cast
 
 from turnyard.engine.effects import Parked, RunTool, ToolResult
@@ -90,11 +89,6 @@ def read_outcome(outcome: ToolOutcome) -> ToolResult | Parked:
         return ToolResult(outcome.content, outcome.is_error, outcome.closes)
     expires_in = outcome.park.expires_in
     return Parked(outcome.content, int(expires_in.total_seconds() * 1000) if expires_in else None)
-
-
-def expiry(deadline_ms: int | None) -> datetime | None:
-    """Return a deadline as the time a tool sees."""
-    return datetime.fromtimestamp(deadline_ms / 1000, UTC) if deadline_ms is not None else None
 
 
 def _metadata(view: TurnView) -> dict[str, str]:
