@@ -1,6 +1,7 @@
 """How a shard's accepted events become turns, and how what waits is remembered.
 
-Two loops per shard, each nothing but a script called again: one drains ingress whenever it holds anything, one ticks.
+Three loops per shard, each nothing but a script called again: one drains ingress whenever it holds anything, one ticks,
+one looks out for workers that died without a word.
 No state lives here, so any number of dispatchers may run and any of them may die at any moment; whoever comes second
 finds nothing to do.
 """
@@ -15,6 +16,8 @@ from typing import TYPE_CHECKING
 from turnyard.backoff import Backoff
 from turnyard.errors import StoreUnavailable
 from turnyard.state import flows, upkeep
+
+from .sentinel import Sentinel
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -38,6 +41,7 @@ class Dispatcher:
         self._timing = settings.timing
         self._rng = rng or random.Random()
         self._away: set[str] = set()
+        self._sentinels = {shard.n: Sentinel(shard, settings.timing, life.clock) for shard in yard.shards}
 
     @property
     def ready(self) -> bool:
@@ -51,6 +55,7 @@ class Dispatcher:
                 group.create_task(self._once(shard))
                 group.create_task(self._repeat(f"dispatch {shard.n}", self._dispatch, shard))
                 group.create_task(self._repeat(f"tick {shard.n}", self._tick, shard))
+                group.create_task(self._repeat(f"look {shard.n}", self._look, shard))
 
     async def _once(self, shard: Shard) -> None:
         """Make the server's limits those of the settings; every replica has the same ones."""
@@ -105,3 +110,11 @@ class Dispatcher:
         await upkeep.tick(shard, lease_ms=self._timing.lease_ms, tick_ms=self._timing.tick_ms)
         # Replicas drift apart, so that the shard is looked at more often than each of them looks.
         await self._life.clock.sleep(self._timing.tick_ms / 1000 * self._rng.uniform(0.75, 1.0))
+
+    async def _look(self, shard: Shard, name: str) -> None:
+        del name
+        sentinel = self._sentinels[shard.n]
+        dead = await sentinel.dead()
+        if dead:
+            await upkeep.tick(shard, dead=dead, lease_ms=self._timing.lease_ms, tick_ms=self._timing.tick_ms)
+        await self._life.clock.sleep(sentinel.every_s)

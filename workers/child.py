@@ -21,6 +21,7 @@ from turnyard.clock import SystemClock
 from turnyard.errors import ConfigError, StoreUnavailable
 from turnyard.opening import open_yard
 from turnyard.state import fleet
+from turnyard.state.witness import Witness
 
 from .board import Board, Line
 from .lease import Lease
@@ -112,9 +113,15 @@ class ChildProcess:
                 break
             except StoreUnavailable:
                 await self._clock.sleep(_AGAIN_S)
+        witness = Witness(yard)
         await self._enrol(owner, yard, link)
-        helpers.append(group.create_task(self._listen(yard, link)))
-        finished = await self._work.serve(self._drain)
+        witness.name(owner)
+        helpers.append(group.create_task(witness.run()))
+        helpers.append(group.create_task(self._listen(yard, link, witness)))
+        try:
+            finished = await self._work.serve(self._drain)
+        finally:
+            await witness.aclose()
         if finished:
             try:
                 for shard in yard.shards:
@@ -154,12 +161,13 @@ class ChildProcess:
             capacity=self._options.concurrency,
         )
 
-    async def _listen(self, yard: Yard, link: Link) -> None:
+    async def _listen(self, yard: Yard, link: Link, witness: Witness) -> None:
         while (message := await link.receive()) is not None:
             if "owner" in message:
                 self._lease.let_go()
                 self._work.drop()
                 await self._enrol(message["owner"], yard, link)
+                witness.name(message["owner"])
             else:
                 self._work.news(message)
         if not self._drain.is_set():

@@ -76,6 +76,38 @@ async def test_when_a_whole_worker_is_killed_its_turns_go_on_elsewhere(talk: Tal
     await talk.enrolled(2)
 
 
+async def test_a_whole_worker_that_is_killed_is_missed_long_before_its_lease_ends(
+    talk: Talk, clean: str, roles: Roles, app: SampleApp
+) -> None:
+    slow = {"TURNYARD__TIMING__LEASE_MS": "60000"}
+    roles.dispatcher(clean, env=slow)
+    first = roles.worker(clean, app.path, env=slow)
+    await talk.enrolled(2)
+    job = await talk.say("s1", "again gate")
+    await wait_until(lambda: app.ran("again") != [], description="the tool to run")
+    first.kill_all()
+    roles.worker(clean, app.path, env=slow)
+    app.open("gate")
+    assert (await talk.done(job)).state == "succeeded"
+
+
+async def test_a_worker_whose_connections_were_cut_keeps_its_turns(talk: Talk, clean: str, roles: Roles, app: SampleApp) -> None:
+    dispatcher = roles.dispatcher(clean)
+    roles.worker(clean, app.path)
+    await talk.enrolled(2)
+    job = await talk.say("s1", "once gate")
+    await wait_until(lambda: app.ran("once") != [], description="the tool to run")
+    names = [w.worker for w in await talk.workers()]
+    for _ in range(3):
+        await talk.yard.redis.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    assert (await talk.done(await talk.say("s2", "add 1 1"))).state == "succeeded"
+    app.open("gate")
+    assert (await talk.done(job)).state == "succeeded"
+    assert len(app.ran("once")) == 1
+    assert sorted(w.worker for w in await talk.workers()) == sorted(names)
+    assert dispatcher.process.poll() is None
+
+
 async def test_children_of_a_killed_supervisor_hand_their_turns_back_at_once(talk: Talk, clean: str, roles: Roles, app: SampleApp) -> None:
     slow = {"TURNYARD__TIMING__LEASE_MS": "60000"}
     roles.dispatcher(clean, env=slow)
