@@ -160,7 +160,7 @@ async def test_a_body_that_cancels_itself_does_not_cancel_the_turn() -> None:
     assert "ref " in outcome.content
 
 
-@pytest.mark.spec("runner-36", "rival-66")
+@pytest.mark.spec("rival-66")
 async def test_bad_arguments_are_an_error_result_that_names_them_and_the_body_is_not_run() -> None:
     ran: list[int] = []
 

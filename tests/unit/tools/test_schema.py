@@ -61,7 +61,6 @@ def loose(inner: Loose) -> str:
     return str(inner)
 
 
-@pytest.mark.spec("runner-36")
 def test_the_schema_of_a_tool_is_made_from_its_types_and_docstring() -> None:
     assert paint.description == "Paint a scene.\n\nTakes its time."
     assert paint.schema == {
@@ -110,7 +109,6 @@ def test_an_annotation_describes_an_argument_better_than_the_docstring() -> None
     assert odd_names.schema["properties"]["copy"] == {"type": "integer", "minimum": 1, "default": 1, "description": "own words"}
 
 
-@pytest.mark.spec("runner-36")
 @pytest.mark.parametrize(
     ("given", "named"),
     [
@@ -138,7 +136,6 @@ def test_a_whole_number_may_be_written_with_a_point() -> None:
     assert paint.arguments.check({"scene": "s", "colour": "red", "at": [{"x": 3.0}], "coats": 4.0})["coats"] == 4
 
 
-@pytest.mark.spec("runner-36")
 def test_an_object_sent_as_a_string_is_understood() -> None:
     assert odd_names.arguments.check('{"schema": 1, "json": 2, "self": 3}') == {"schema": 1, "json": 2, "self": 3}
 
