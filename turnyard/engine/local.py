@@ -107,26 +107,26 @@ class LocalAgent:
 
 
 class LocalSession:
-    """One conversation with an agent, kept in memory."""
+    """One conversation with an agent. `memory` is what the store would hold of it."""
 
     def __init__(self, agent: LocalAgent, memory: MemorySession) -> None:
         self._agent = agent
-        self._memory = memory
+        self.memory = memory
 
     @property
     def entries(self) -> tuple[LogRecord, ...]:
         """Return the log's entries, oldest first."""
-        return tuple(r for r in self._memory.log if r.is_entry)
+        return tuple(r for r in self.memory.log if r.is_entry)
 
     @property
     def parked(self) -> tuple[ParkedCall, ...]:
         """Return the calls that wait outside, oldest first."""
-        return tuple(_parked(row) for row in self._memory.parked())
+        return tuple(_parked(row) for row in self.memory.parked())
 
     @property
     def waiting(self) -> int:
         """Return how many items wait in the inbox."""
-        return len(self._memory.inbox)
+        return len(self.memory.inbox)
 
     # -- what runs turns ----------------------------------------------------------------------------------------------
 
@@ -136,7 +136,7 @@ class LocalSession:
         Raises:
             InvalidInput: the message has no text.
         """
-        start = len(self._memory.log)
+        start = len(self.memory.log)
         job = self.publish(content)
         await self.run()
         return self._result(job, start)
@@ -153,8 +153,8 @@ class LocalSession:
         """
         row = self._find(which)
         body = {"content": _text(value) if error is None else error, "is_error": error is not None}
-        start = len(self._memory.log)
-        settled = self._memory.outcome(row.call, "result" if error is None else "error", body)
+        start = len(self.memory.log)
+        settled = self.memory.outcome(row.call, "result" if error is None else "error", body)
         _check(settled, row)
         if settled == "accepted":
             await self.run()
@@ -166,7 +166,7 @@ class LocalSession:
             performer = Performer(means)
             try:
                 await self._drive(performer)
-                while lifts := [r for r in self._memory.parked() if r.kind == "lift"]:
+                while lifts := [r for r in self.memory.parked() if r.kind == "lift"]:
                     for row in lifts:
                         await self._lifted(means, row)
                     await self._drive(performer)
@@ -175,7 +175,7 @@ class LocalSession:
 
     async def expire(self) -> list[str]:
         """Give up the calls whose time is over, run what that wakes, and return their ids."""
-        due = self._memory.expire()
+        due = self.memory.expire()
         await self.run()
         return due
 
@@ -187,35 +187,35 @@ class LocalSession:
         Raises:
             InvalidInput: the message has no text.
         """
-        return self._memory.accept(message_body(content))
+        return self.memory.accept(message_body(content))
 
     def inject(self, text: str, *, tag: str = "") -> None:
         """Add context that the next model call sees; by itself it starts no turn."""
-        self._memory.inject({"text": text, "tag": tag})
+        self.memory.inject({"text": text, "tag": tag})
 
     def notice(self, text: str, *, group: str, key: str, tag: str = "") -> None:
         """Leave a notice; it replaces an unshown one of the same group and key, and starts no turn."""
-        self._memory.notice({"text": text, "group": group, "key": key, "tag": tag}, group=group, key=key)
+        self.memory.notice({"text": text, "group": group, "key": key, "tag": tag}, group=group, key=key)
 
     def clear(self, *, group: str, key: str) -> None:
         """Remove the notices of this group and key, shown or not."""
-        self._memory.clear(group=group, key=key)
+        self.memory.clear(group=group, key=key)
 
     def cancel(self) -> bool:
         """Ask the open turn to end; False when there is none."""
-        return self._memory.request_cancel()
+        return self.memory.request_cancel()
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
     async def _drive(self, performer: Performer) -> None:
-        view = transitions.begin(self._memory)
+        view = transitions.begin(self.memory)
         while view is not None:
             strategy, table = self._agent.strategy, self._agent.table
             while not view.ended:
                 effect, result = await self._step(performer, view)
                 change = strategy.commit_after(view, effect, result=result, facts=table)
-                view = transitions.commit(self._memory, view, change)
-            view = transitions.begin(self._memory)
+                view = transitions.commit(self.memory, view, change)
+            view = transitions.begin(self.memory)
 
     async def _step(self, performer: Performer, view: TurnView) -> tuple[Effect, Result]:
         backoff = Backoff(first_s=_RETRY_FIRST_S, most_s=_RETRY_MOST_S)
@@ -225,34 +225,34 @@ class LocalSession:
                 done, result = await performer.perform(view, effect)
                 if not isinstance(result, Failure) or not result.retryable:
                     return done, result
-                await self._memory.clock.sleep(backoff.next_s())
+                await self.memory.clock.sleep(backoff.next_s())
             return await performer.perform(view, effect)
         except BaseException:
             # the caller has the exception; the session must not stay in the hands of nobody
-            self._memory.state = "ready"
+            self.memory.state = "ready"
             raise
 
     async def _lifted(self, means: Means, row: CallRow) -> None:
         """Run a lifted call here, where no other worker would."""
-        head = self._memory.head
+        head = self.memory.head
         key = ids.idempotency_key(head["tenant"], head["session"], row.turn, row.call)
-        view = TurnView("OK", "local", self._memory.store, row.turn, self._memory.epoch, self._memory.rev, self.entries, head=head)
+        view = TurnView("OK", "local", self.memory.store, row.turn, self.memory.epoch, self.memory.rev, self.entries, head=head)
         result = await means.run(view, RunTool(row.row(), row.name, row.args, key))
         if isinstance(result, Parked):
             result = ToolResult(f"{row.name} is lifted and cannot park", is_error=True)
         outcome = "error" if result.is_error else "result"
-        self._memory.outcome(row.call, outcome, {"content": result.content, "is_error": result.is_error})
+        self.memory.outcome(row.call, outcome, {"content": result.content, "is_error": result.is_error})
 
     def _find(self, which: ParkedCall | str) -> CallRow:
         wanted = which if isinstance(which, str) else which.call
-        found = self._memory.rows.get(wanted)
-        found = found or next((r for r in self._memory.rows.values() if r.correlation == wanted), None)
+        found = self.memory.rows.get(wanted)
+        found = found or next((r for r in self.memory.rows.values() if r.correlation == wanted), None)
         if found is None:
             raise NotFound(f"no call {wanted!r} in this session")
         return found
 
     def _result(self, job: str | None, start: int) -> RunResult:
-        memory = self._memory
+        memory = self.memory
         records = memory.log[start:]
         said = [r for r in records if r.type == ASSISTANT]
         text = next((r.body["text"] for r in reversed(said) if r.body.get("text")), "")

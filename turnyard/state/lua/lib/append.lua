@@ -21,7 +21,7 @@ end
 local function reply(x)
   local r = row(h, h.ts, x.c)
   if not r then return end
-  if x.o == 'placeholder' then return add_result(h, r, 'placeholder') end
+  if x.o == 'placeholder' then return add_result(h, r, 'placeholder', body(x.b)) end
   local mine = settle(h, r, x.o)
   local text = mine and body(x.b) or call('HGET', calls_key(h, h.ts), x.c .. ':r')
   if not mine and not h.foreign then h.foreign = h[(seqs(h, h.ts))] end
