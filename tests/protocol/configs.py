@@ -23,6 +23,8 @@ CANCEL = control("c1", "cancel")
 NEW = control("n1", "new")
 PAUSE = control("p1", "pause")
 one = partial(Config, cap=1, sids=X)
+quiet = partial(one, budget=0, workers=("A",))
+c = partial(m, mode="collect")
 
 ARRIVALS = {
     "steer3": one(plan=[[m("m1", "tool"), m("m2"), m("m3")]]),
@@ -63,6 +65,7 @@ CANCELS = {
     "canceldet": one(plan=[[m("m1", "det"), m("m2", "tool")], [CANCEL]], budget=0),
     "canceljob": one(sids=XY, plan=[[m("m1"), control("c1", "canceljob", mid="m1")], [n("n1")]]),
     "roll": one(plan=[[m("m1", "det"), m("r1", mode="rollback")]], budget=0),
+    "roll_c": quiet(plan=[[m("m1", "tool"), m("r1", mode="rollback")], [CANCEL]]),
     "roll2": one(plan=[[m("m1", "det"), m("m2", "tool"), m("r1", mode="rollback")]], budget=0, workers=("A",)),
     "roll_by": one(plan=[[m("m1", "tool"), m("m2", asker=False), m("r1", mode="rollback")]], budget=0, workers=("A",)),
     "roll_x": one(
@@ -79,6 +82,7 @@ FLEET = {
     "events": one(plan=[[m("m1", "ta"), m("m2")]], workers=("A",), events=True, faults=("expel", "lose")),
     "events_l": one(plan=[[m("m1", "ld")], [m("m2", "tool")]], workers=("A",), lifters=("L",), events=True, faults=("crash",)),
     "rewind": one(plan=[[m("m1", "tool"), m("m2")]], hist=2, faults=("rewind",)),
+    "rewind2": one(plan=[[m("m1", "tool")]], hist=3, faults=("rewind",)),
     "rewind_b": one(plan=[[m("m1"), m("m2", mode="follow_up")]], hist=3, workers=("A",), faults=("rewind",)),
     "rewind_x": one(plan=[[m("m1", "tool")]], budget=2, hist=2, faults=("rewind", "expel")),
     "rewind_aw": one(plan=[[m("m1", "aw"), m("m2", asker=False)]], hist=2, faults=("rewind",)),
@@ -100,8 +104,6 @@ LIFTED = {
     "lift_rew": lifted(plan=[[m("m1", "li")]], hist=3, faults=("rewind",)),
     "lift_ask": lifted(plan=[[m("m1", "ll"), m("m2")]], faults=("lexpel", "expel")),
 }
-quiet = partial(one, budget=0, workers=("A",))
-c = partial(m, mode="collect")
 WAITING = {
     "collect": one(plan=[[c("m1"), c("m2"), c("m3")]], workers=("A",), faults=("beginby", "expel")),
     "collect_f": quiet(plan=[[m("m1", "tool", mode="follow_up"), c("m2"), c("m3"), m("m4")]]),
@@ -125,12 +127,14 @@ BREAKS: dict[str, str] = {
     "interrupt_inbox": "interrupt int_steer",
     "cancel_no_claim": "interrupt int_steer",
     "park_cancel": "cancel_aw",
+    "fence_owner": "rewind2",
     "fence_state": "rewind_b",
     "beat_xx": "rewind_w",
     "begin_live": "steer3 expel2",
     "dying": "two expel2",
     "allowed": "approve approve_t",
     "unstart": "two tt_steer",
+    "count_parked": "await approve_t",
     "cas_awaiting": "await cancel_aw await2",
     "new_turn": "cancel3",
     "row_turn": "canceldet",
@@ -154,6 +158,7 @@ BREAKS: dict[str, str] = {
     "pause_gate": "pause pause_c pause_d",
     "pause_close": "pause_c",
     "pause_assigned": "pause",
+    "strike_kept": "roll_c",
     "strike_own": "roll2",
     "strike_note": "roll roll2",
     "strike_other": "roll_by",

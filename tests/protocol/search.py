@@ -73,7 +73,7 @@ def drained(shard: State, env: State, rules: Rules) -> tuple[str | None, tuple[A
 
 @dataclass
 class Walk:
-    """One seeded random walk: a random small deployment, random steps, then a fair run to rest."""
+    """One seeded random walk: a small deployment (random unless given), random steps, then a fair run to rest."""
 
     seed: int
     off: Iterable[str] = ()
@@ -84,7 +84,7 @@ class Walk:
     def run(self) -> "Walk":
         """Walk; leave the violation in `bad`, and how to get there in `config` and `path`."""
         rnd = random.Random(self.seed)
-        self.config = random_config(rnd)
+        self.config = self.config or random_config(rnd)
         shard, env = new_world(self.config)
         rules = Rules(self.off)
         try:

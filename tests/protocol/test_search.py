@@ -9,12 +9,12 @@ from tests.protocol.model import FIXES
 from tests.protocol.search import search
 
 THOROUGH = bool(os.environ.get("THOROUGH"))
-MAX_STATES = 40_000 if THOROUGH else 1_200
+MAX_STATES = 20_000 if THOROUGH else 1_200
 DRAIN_EVERY = 5 if THOROUGH else 10
 # The hardest rule to catch needs 1,589.
 MUTANT_STATES = 2_000
 
-pytestmark = pytest.mark.timeout(900 if THOROUGH else 60)
+pytestmark = pytest.mark.timeout(900 if THOROUGH else 180)
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -92,4 +92,4 @@ class Shard(RuleBasedStateMachine):
 THOROUGH = bool(os.environ.get("THOROUGH"))
 TestShard = Shard.TestCase
 TestShard.settings = settings(stateful_step_count=30, database=None, derandomize=not THOROUGH)
-TestShard = pytest.mark.timeout(1800 if THOROUGH else 60)(TestShard)
+TestShard = pytest.mark.timeout(1800 if THOROUGH else 180)(TestShard)

@@ -6,15 +6,17 @@ from collections import Counter
 import pytest
 
 from tests.protocol.actors.actions import PERFORM
+from tests.protocol.configs import CONFIGS
 from tests.protocol.search import Walk
 
 THOROUGH = bool(os.environ.get("THOROUGH"))
 CHUNKS = 8
 WALKS_PER_CHUNK = 4_000 if THOROUGH else 250
-# Too rare for a walk: they need a world of their own, and a search has it (configs.py).
-ONLY_SEARCHED = {"hasty", "walk", "arq_rerun", "lbegin_lost"}
+SEEDS_PER_WORLD = 10
+# Too rare for so few walks; the searches take them.
+RARE = {"deadline", "overdue", "lbegin_lost", "relay_twice", "arq_rerun"}
 
-pytestmark = pytest.mark.timeout(900 if THOROUGH else 60)
+pytestmark = pytest.mark.timeout(900 if THOROUGH else 180)
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
@@ -26,9 +28,10 @@ def test_no_walk_breaks_a_promise(chunk: int) -> None:
 
 def test_walks_take_every_action_there_is() -> None:
     taken: Counter[str] = Counter()
-    for seed in range(600):
-        taken.update(action[0] for action in Walk(seed).run().path)
-    assert set(PERFORM) - set(taken) <= ONLY_SEARCHED
+    for config in CONFIGS.values():
+        for seed in range(SEEDS_PER_WORLD):
+            taken.update(action[0] for action in Walk(seed, config=config).run().path)
+    assert set(PERFORM) - set(taken) <= RARE
 
 
 def test_a_walk_is_the_same_each_time() -> None:

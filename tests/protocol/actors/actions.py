@@ -54,6 +54,8 @@ def do_dispatch(shard: State, env: State, rules: Rules, action: Action) -> None:
     events = list(shard["ingress"])
     model.dispatch(shard, rules)
     for sid, head in shard["s"].items():
+        if head["cancel"] and head["cancel"].get("strike") and f"{sid}/{head['turn']}" not in env["rollbacks"]:
+            env["rollbacks"].append(f"{sid}/{head['turn']}")
         if head["cancel"] and not before[sid]:
             asked = [e["mid"] for e in events if e["kind"] == "user" and e["sid"] == sid and e["mode"] in ("interrupt", "rollback")]
             env["cancels"].setdefault(f"{sid}/{head['turn']}", asked)
@@ -93,7 +95,7 @@ def do_rewind(shard: State, env: State, rules: Rules, action: Action) -> None:
     for head in shard["s"].values():
         head["now"] = now
     env["rewound"] += 1
-    env["cancels"] = {}
+    env["cancels"], env["rollbacks"] = {}, []
     env["lost"] += [mid for mid in env["accepted"] if mid not in shard["j"] and mid not in env["lost"]]
 
 
@@ -148,16 +150,26 @@ def do_commit(shard: State, env: State, rules: Rules, action: Action) -> None:
     if request["ending"] == "finish" and not request.get("closing") and not head["cancel"] and head["step"] == request["k"] - 1:
         answered = {mid for mid in head["jobs"] if shard["j"][mid]["open"] == 0}
         env["replied"] = sorted(set(env["replied"]) | answered)
-    answer = model.commit(shard, rules, request, [])
+    answer = send_commit(shard, rules, request)
     if action[0] == "commit":
         absorb(worker, sid, answer, request)
+
+
+def send_commit(shard: State, rules: Rules, request: State) -> State:
+    """Commit; only the holder of a running turn may ever get through."""
+    head = shard["s"][request["sid"]]
+    state, owner = head["state"], head["owner"]
+    answer = model.commit(shard, rules, request, [])
+    if answer["code"] == "OK" and (state, owner) != ("running", request["owner"]):
+        fail(f"commit of {request['owner']} accepted in state {state} of {owner}")
+    return answer
 
 
 def do_hasty(shard: State, env: State, rules: Rules, action: Action) -> None:
     """A worker with a faulty engine finishes a turn that still waits."""
     worker, sid = env["workers"][action[1]], action[2]
     request = give_up(rules, worker_id(env, action[1]), sid, worker["jobs"][sid])
-    absorb(worker, sid, model.commit(shard, rules, request, []), request)
+    absorb(worker, sid, send_commit(shard, rules, request), request)
 
 
 def do_zombie(shard: State, env: State, rules: Rules, action: Action) -> None:
@@ -166,7 +178,7 @@ def do_zombie(shard: State, env: State, rules: Rules, action: Action) -> None:
     if request.get("begin"):
         model.begin(shard, rules, request["sid"], request["epoch"], request["owner"])
     else:
-        model.commit(shard, rules, request, [])
+        send_commit(shard, rules, request)
 
 
 def do_drain(shard: State, env: State, rules: Rules, action: Action) -> None:

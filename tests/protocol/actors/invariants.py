@@ -26,6 +26,7 @@ def check(shard: State, env: State) -> None:
         if job["state"] == "succeeded" and job["open"]:
             fail(f"job {mid} done with open {job['open']}")
     check_causes(shard, env)
+    check_strikes(shard, env)
     check_effects(shard, env)
     check_overtaken(shard, env)
     for store, log in shard["log"].items():
@@ -132,6 +133,13 @@ def check_causes(shard: State, env: State) -> None:
             fail(f"call {call} of turn {row['turn']} cancelled by the cancel of another turn")
         if row["tries"] > model.TRIES:
             fail(f"task of {call} relayed after {row['tries'] - 1} deaths")
+
+
+def check_strikes(shard: State, env: State) -> None:
+    """A rollback that was accepted for the open turn is never forgotten."""
+    for sid, head in shard["s"].items():
+        if head["cancel"] and f"{sid}/{head['turn']}" in env["rollbacks"] and not head["cancel"].get("strike"):
+            fail(f"the rollback of {sid} lost its strike")
 
 
 def check_effects(shard: State, env: State) -> None:

@@ -108,6 +108,7 @@ def new_world(config: Config) -> tuple[State, State]:
         "rewound": 0,
         "zombies": [],
         "cancels": {},
+        "rollbacks": [],
         "workers": {},
         "lifters": {},
         "arq": {},

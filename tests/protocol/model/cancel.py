@@ -15,8 +15,9 @@ def set_cancel(shard: State, rules: Rules, sid: str, turn: int, *, cause: str, s
         return "LATE"
     before = head["cancel"]
     head["cancel"] = {"turn": turn, "cause": cause}
-    if strike or (before and before.get("strike")):
-        head["cancel"]["strike"] = strike or before["strike"]
+    kept = before.get("strike") if before and rules.strike_kept else None
+    if strike or kept:
+        head["cancel"]["strike"] = strike or kept
     cancel_parked(shard, rules, sid, turn)
     if head["state"] == "parked":
         cancel_never_parked(shard, sid, turn)

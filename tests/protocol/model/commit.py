@@ -69,7 +69,8 @@ def fence(shard: State, rules: Rules, request: State) -> State | None:
     """Return the answer to a commit that must not be applied, or None."""
     sid, k = request["sid"], request["k"]
     head = shard["s"][sid]
-    if head["epoch"] != request["epoch"] or head["owner"] != request["owner"] or request["owner"] not in shard["workers"]:
+    other = head["epoch"] != request["epoch"] or (rules.fence_owner and head["owner"] != request["owner"])
+    if other or request["owner"] not in shard["workers"]:
         return {"code": "FENCED"}
     if rules.fence_state and head["state"] != "running":
         return answer(shard, sid, "ALREADY", base=0) if head["step"] == k else {"code": "FENCED"}
@@ -91,6 +92,8 @@ def write(shard: State, rules: Rules, sid: str, entry: State) -> None:
         for call, kind in entry["calls"]:
             shard["calls"][call] = new_row(head, sid, kind)
             move_open(shard, shard["calls"][call], 1)
+            if not rules.count_parked:
+                head["awaiting"] += 1 if shard["calls"][call]["awaited"] else 0
     elif entry["kind"] == "result" and entry["outcome"] != "placeholder":
         # The row decides: a cancel or timeout that came first wins over the worker's result.
         settle(shard, entry["call"], entry["outcome"])
@@ -111,7 +114,7 @@ def park_call(shard: State, rules: Rules, head: State, call: str) -> None:
         row["state"] = "parked"
     elif launchable:
         row["state"] = "parked"
-        head["awaiting"] += 1 if row["awaited"] else 0
+        head["awaiting"] += 1 if row["awaited"] and rules.count_parked else 0
 
 
 def offer_to_lane(shard: State, rules: Rules, head: State, call: str) -> None:

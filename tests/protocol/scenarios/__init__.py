@@ -1,0 +1,1 @@
+"""The dangerous interleavings as data, by topic."""
