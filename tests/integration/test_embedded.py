@@ -15,7 +15,7 @@ import pytest
 from turnyard.errors import ConfigError, StoreUnavailable
 from turnyard.state import embedded, pids
 from turnyard.state.binaries import find_server, probe
-from turnyard.state.connection import connect
+from turnyard.state.connection import check_server, connect
 from turnyard.state.embedded import resolve_server, running_server, stop_server
 
 RESOLVE = """
@@ -201,7 +201,7 @@ async def test_without_any_server_program_a_fake_is_shared_and_says_loudly_that_
     assert (server.kind, server.durable) == ("fake", False)
     assert "NOT DURABLE" in caplog.text
     client = connect(server.url)
-    await client.set("a", "1")
+    assert (await check_server(client)).kind == "fake"
     await client.aclose()
     again = await resolve_server(state)
     assert (again.pid, again.url) == (server.pid, server.url)

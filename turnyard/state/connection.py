@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit, urlunsplit
 
 from redis import exceptions as rx
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff
 
 from turnyard.errors import ConfigError, StoreUnavailable, Unsupported
+from turnyard.state.pool import BoundedPool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +30,7 @@ BLOCK_MS = 2_000
 COMMAND_TIMEOUT_S = 5.0
 BLOCKING_TIMEOUT_S = 6.0
 CONNECT_TIMEOUT_S = 2.0
-POOL_WAIT_S = 5
+POOL_WAIT_S = 5.0
 CONNECT_ATTEMPTS = 3
 OLDEST_SERVER = (7, 0)
 SAFE_POLICY = "noeviction"
@@ -40,7 +41,10 @@ log = logging.getLogger("turnyard.state")
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """What a checked server says of itself. `version` and `policy` are None where it would not tell."""
+    """What a checked server says of itself: `kind` is redis, valkey or fake.
+
+    `version` and `policy` are None where it would not tell.
+    """
 
     kind: str
     version: str | None
@@ -63,7 +67,7 @@ def connect(url: str, *, blocking: bool = False, max_connections: int = 32) -> R
         raise ConfigError(f"{safe_url(url)!r} is not the URL of a Redis server: it must start with {', '.join(f'{s}://' for s in SCHEMES)}")
     options: dict[str, Any] = {
         "max_connections": max_connections,
-        "timeout": POOL_WAIT_S,
+        "wait_s": POOL_WAIT_S,
         "socket_timeout": BLOCKING_TIMEOUT_S if blocking else COMMAND_TIMEOUT_S,
         "socket_connect_timeout": CONNECT_TIMEOUT_S,
         "protocol": 2,
@@ -77,7 +81,7 @@ def connect(url: str, *, blocking: bool = False, max_connections: int = 32) -> R
     if scheme != "unix":
         options |= {"socket_keepalive": True, "socket_keepalive_options": _keepalive()}
     try:
-        pool = BlockingConnectionPool.from_url(url, **options)
+        pool = BoundedPool.from_url(url, **options)
     except ValueError as error:
         raise ConfigError(f"{safe_url(url)!r} is not the URL of a Redis server: {error}") from error
     return Redis.from_pool(pool)
@@ -110,6 +114,8 @@ async def check_server(redis: Redis) -> ServerFacts:
     """
     where = describe(redis)
     info = await _info(redis, where)
+    if info.get("server_name") == "fake":
+        return ServerFacts("fake", None, None, None)
     warnings: list[str] = []
     version = _version(info, where, warnings)
     policy = info.get("maxmemory_policy") or await _configured_policy(redis, where)
@@ -129,9 +135,10 @@ async def check_server(redis: Redis) -> ServerFacts:
 async def _info(redis: Redis, where: str) -> Mapping[str, str]:
     try:
         raw = await _ask(redis, where, "INFO")
-    except rx.ResponseError:
+    except rx.ResponseError as error:
         await _ask(redis, where, "PING")
-        return {}
+        # A real server knows INFO even where it forbids it.
+        return {"server_name": "fake"} if "unknown command" in str(error).lower() else {}
     return parse_info(raw)
 
 
