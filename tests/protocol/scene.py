@@ -56,7 +56,7 @@ class Scene:
     async def close(self) -> None:
         """Check what must hold whatever happened, and let go."""
         try:
-            assert await audit(self.yard) == []
+            assert await audit(self.yard, limit=200) == []
             assert await self.leaks() == []
         finally:
             await self.yard.aclose()

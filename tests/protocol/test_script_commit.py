@@ -312,3 +312,17 @@ async def test_sessions_of_other_tenants_with_the_same_id_share_nothing(scene: S
 
 def _same(ours: tuple, theirs: tuple) -> bool:
     return [(e.seq, e.type, e.call, e.outcome, e.body) for e in ours] == [(e.seq, e.type, e.call, e.outcome, e.body) for e in theirs]
+
+
+async def test_a_call_that_was_settled_before_it_parked_leaves_its_row_only_for_a_while(scene: Scene) -> None:
+    owner = await scene.worker()
+    view = await scene.open_turn(owner)
+    made = call(view, 0, "callback", awaited=True)
+    view = await scene.ask(view, made)
+    view = await scene.commit(view, settle=(Answer(made.id, "error", OK),))
+    view = await scene.commit(view, park=(Park(made.id, 1000, hash_secret(SECRET)),), ending="park")
+    assert (await scene.outcome(view, made.id, body=OK)).code == "duplicate"
+    await scene.reply(view)
+    await scene.pass_ms(8 * DAY_MS)
+    await scene.tick()
+    assert await scene.rows() == {}

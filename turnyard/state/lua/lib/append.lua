@@ -54,6 +54,7 @@ local function park_rows(list)
     elseif r and p[3] ~= '' then
       r.h = p[3]
       put_row(h, r)
+      call('ZADD', DEADLINES, NOW + p[2] + TOMBSTONE, call_member(h, r))
     end
   end
 end

@@ -71,6 +71,11 @@ local function call_due(sid, ord, c)
   local h = load(sid)
   local r = not h.new and row(h, ord, c)
   if not r then return end
+  -- A session that did not run all this time (paused, no worker) still has to be told.
+  if r.o and (r.an ~= 1 or h.ib ~= '' or h.nj > 0) then
+    call('ZADD', DEADLINES, NOW + DAY, call_member(h, r))
+    return
+  end
   if r.o then
     call('HDEL', calls_key(h, ord), c, c .. ':r', c .. ':l')
     h.rows[c] = false

@@ -1,0 +1,402 @@
+"""Traps that the model has no words for: cost, lifetimes, the clock, the memory limit, the reply itself."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.protocol.scene import DAY_MS, OK, Scene, call, shown
+from turnyard.errors import Diverged
+from turnyard.records.commit import Answer, Commit, Park, Say
+from turnyard.records.ids import job_shard, keyed_job_id, keyed_session, session_key
+from turnyard.state import fleet, ingress
+from turnyard.state.flows import dispatch, set_limits
+from turnyard.state.lanes import sent, take_lane
+from turnyard.state.scripts import StoreFull
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.mark.spec("trap-3")
+async def test_the_same_idempotency_key_without_a_session_is_the_same_session_shard_and_job(three_shards: Scene) -> None:
+    scene = three_shards
+    used = set()
+    for key in (f"order-{i}" for i in range(8)):
+        answers = []
+        for _ in range(3):
+            session = keyed_session("default", key)
+            home = scene.shard(session)
+            job = keyed_job_id(home.n, "default", session, key)
+            answers.append(await scene.say("hi", session=session, job=job))
+        assert [a.code for a in answers] == ["accepted", "duplicate", "duplicate"]
+        assert len({(a.job, a.session, a.position) for a in answers}) == 1
+        assert job_shard(answers[0].job or "") == scene.shard(answers[0].session or "").n
+        used.add(answers[0].job)
+    assert len(used) == 8
+    assert keyed_session("other", "order-1") != keyed_session("default", "order-1")
+
+
+@pytest.mark.spec("trap-4")
+async def test_a_job_that_was_parked_for_days_is_still_known_when_it_is_posted_again(scene: Scene) -> None:
+    owner = await scene.worker()
+    message = scene.message("hi")
+    accepted = await ingress.accept_message(scene.yard, message)
+    view = await scene.start(owner)
+    made = call(view, 0, "approval", awaited=True)
+    view = await scene.ask(view, made)
+    await scene.commit(view, park=(Park(made.id, 30 * DAY_MS),), ending="park")
+    for _ in range(3):
+        await scene.pass_ms(DAY_MS)
+        await scene.tick()
+        again = await ingress.accept_message(scene.yard, message)
+        assert (again.code, again.job, again.entry) == ("duplicate", accepted.job, "running")
+    key = scene.yard.shards[0].keys.job(message.job)
+    assert await scene.yard.redis.ttl(key) == -1
+    await scene.outcome(view, made.id, "allow", secret_hash=None)
+    owner = await scene.worker()
+    view = await scene.start(owner)
+    view = await scene.commit(view, append=(Answer(made.id, "result", OK),), claim=True)
+    await scene.reply(view)
+    assert await scene.yard.redis.ttl(key) > 6 * 86_400
+    assert (await ingress.accept_message(scene.yard, message)).entry == "succeeded"
+    assert await scene.entries() == ["hi", "=", f"?{made.id}", f"{made.id}:result", "=bye"]
+
+
+@pytest.mark.spec("trap-5")
+@pytest.mark.parametrize("how", ["finish", "park", "yield", "begin-by", "death", "cancel"])
+async def test_whatever_frees_a_slot_makes_the_next_dispatch_or_tick_give_it_away(scene: Scene, how: str) -> None:
+    shard = scene.yard.shards[0]
+    await set_limits(shard, max_concurrent_turns=1)
+    owner, other = await scene.worker(), await scene.worker()
+    await scene.say()
+    await scene.dispatch()
+    if how == "begin-by":
+        await scene.control("pause", session="s")
+    view = None if how == "begin-by" else await scene.begin(owner)
+    await scene.say(session="waiting", agent="bot")
+    await scene.dispatch()
+    if view is not None:
+        made = call(view, 0, "callback", awaited=True)
+        if how == "finish":
+            await scene.reply(view)
+        elif how == "park":
+            await scene.park(await scene.ask(view, made), made.id)
+        elif how == "yield":
+            await scene.control("pause")
+            await scene.dispatch()
+            await scene.commit(view, ending="yield")
+        elif how == "cancel":
+            await scene.control("cancel")
+            await scene.dispatch()
+            await scene.commit(view, ending="finish", closing=True)
+        else:
+            await scene.control("pause")
+            await scene.dispatch()
+            await scene.tick(owner, who="supervisor")
+        assert await scene.ingress() == 1, "nobody was woken"
+        await dispatch(shard)
+    assert await scene.state("waiting") == "assigned"
+    await scene.reply(await _begin(scene, other, "waiting"))
+
+
+@pytest.mark.spec("trap-9")
+@pytest.mark.parametrize("shape", ["one flow", "many flows"])
+async def test_admission_costs_the_same_behind_twenty_and_behind_two_thousand_sessions_that_may_not_run(scene: Scene, shape: str) -> None:
+    shard = scene.yard.shards[0]
+    agents = {f"a{i}": 0 for i in range(300)} if shape == "many flows" else {"bot": 0}
+    await set_limits(shard, tenants={"big": 1})
+    await scene.worker(agents={**agents, "bot": 0}, capacity=1000)
+    names = list(agents)
+
+    async def flood(first: int, count: int) -> None:
+        for start in range(first, first + count, 200):
+            numbers = range(start, min(start + 200, first + count))
+            await asyncio.gather(*(scene.say(session=f"b{i}", tenant="big", agent=names[i % len(names)]) for i in numbers))
+            await scene.dispatch()
+        while (await dispatch(shard)).admitted:
+            pass
+
+    async def cost(small: str) -> int:
+        await scene.say(session=small, tenant="small")
+        await scene.yard.redis.config_resetstat()
+        assert (await dispatch(shard)).admitted == 1
+        return await scene.commands()
+
+    await flood(0, 20)
+    few = await cost("first")
+    await flood(20, 600 if shape == "many flows" else 1980)
+    # the first of a tenant initialises its tags, so that the second is the fair comparison
+    many = await cost("second")
+    assert many <= few + 2
+    assert await shard.redis.scard(shard.keys.prefix + "run:t/big") == 1
+
+
+@pytest.mark.spec("trap-10")
+async def test_a_tenant_that_slept_shares_with_the_one_that_worked_instead_of_running_alone(scene: Scene) -> None:
+    await set_limits(scene.yard.shards[0], max_concurrent_turns=1)
+    owner = await scene.worker()
+    await _turns(scene, owner, "sleepy", 1)
+    await scene.say(session="keeps-the-clock", tenant="busy")
+    await scene.start(owner, "keeps-the-clock", tenant="busy")
+    for i in range(20):
+        await scene.say(session=f"w{i}", tenant="busy")
+    view = await scene.begin_as(owner, 1, "keeps-the-clock", tenant="busy")
+    assert view is not None
+    await scene.pass_ms(500)
+    await scene.reply(view)
+    for i in range(12):
+        await scene.say(session=f"z{i}", tenant="sleepy")
+    order = [await _run_next(scene, owner, {"busy": "w", "sleepy": "z"}) for _ in range(12)]
+    assert 4 <= order.count("sleepy") <= 8
+    assert "busy" in order[:3]
+
+
+@pytest.mark.spec("trap-10", "trap-80")
+async def test_the_tags_of_tenants_that_are_gone_do_not_stay(scene: Scene) -> None:
+    shard = scene.yard.shards[0]
+    owner = await scene.worker()
+    for i in range(60):
+        await _turns(scene, owner, f"t{i}", 1)
+        await scene.tick()
+    fields = [f for f in await shard.redis.hkeys(shard.keys.limits) if f.startswith((b"vt:", b"last:"))]
+    assert len(fields) <= 2
+
+
+@pytest.mark.spec("trap-11", "trap-79")
+async def test_a_session_that_is_written_to_every_second_gives_its_slot_away_after_the_quantum(scene: Scene) -> None:
+    shard = scene.yard.shards[0]
+    await set_limits(shard, max_concurrent_turns=1, quantum_ms=5000)
+    owner = await scene.worker()
+    view = await scene.open_turn(owner, "m0")
+    await scene.say(session="other")
+    turns = 0
+    while not view.ended:
+        turns += 1
+        assert turns < 20, "it holds its slot for ever"
+        await scene.pass_ms(1000)
+        await scene.say(f"m{turns}")
+        await scene.dispatch()
+        view = await scene.reply(view)
+    assert turns == 5
+    await dispatch(shard)
+    assert (await scene.state("other"), await scene.state()) == ("assigned", "ready")
+    await scene.reply(await _begin(scene, owner, "other"))
+    await dispatch(shard)
+    assert await scene.state() == "assigned"
+
+
+@pytest.mark.spec("trap-11")
+async def test_a_session_that_is_written_to_every_second_keeps_its_slot_while_nobody_waits(scene: Scene) -> None:
+    owner = await scene.worker()
+    view = await scene.open_turn(owner, "m0")
+    for i in range(40):
+        await scene.pass_ms(1000)
+        await scene.say(f"m{i}")
+        await scene.dispatch()
+        await fleet.beat(scene.yard.shards[0], owner, held=1)
+        view = await scene.reply(view)
+        assert not view.ended
+    assert view.epoch == 1
+
+
+@pytest.mark.spec("trap-22")
+async def test_a_relay_that_dies_between_enqueue_and_sent_finds_the_same_relay_again(scene: Scene) -> None:
+    shard = scene.yard.shards[0]
+    view = await scene.open_turn(await scene.worker())
+    made = call(view, 0, "lift")
+    await scene.launch(await scene.ask(view, made), made.id, secret=False, lanes=("arq",))
+    (first,) = await take_lane(shard, "arq")
+    await scene.pass_ms(30_001)
+    (second,) = await take_lane(shard, "arq")
+    parked = [[(r.call, r.extra["re"]) for r in item.records if r.type == "call/parked"] for item in (first, second)]
+    assert parked == [[(made.id, "1")]] * 2
+    assert not await sent(shard, "arq", first)
+    assert await sent(shard, "arq", second)
+    assert await take_lane(shard, "arq") == []
+
+
+@pytest.mark.spec("trap-36")
+async def test_on_a_full_server_a_turn_that_cannot_commit_its_step_gives_its_slot_back_and_goes_on_later(scene: Scene) -> None:
+    owner = await scene.worker()
+    view = await scene.open_turn(owner)
+    async with scene.full_server():
+        with pytest.raises(StoreFull):
+            await scene.commit(view, append=(Say({"text": "a"}),), claim=True)
+        await scene.commit(view, ending="yield")
+        assert (await scene.running(), await scene.state()) == (0, "ready")
+        assert not (await fleet.beat(scene.yard.shards[0], owner, held=0)).lost
+    view = await scene.start(owner)
+    await scene.reply(view)
+    assert await scene.entries() == ["hello", "=bye"]
+
+
+@pytest.mark.spec("trap-41")
+async def test_a_clock_that_jumps_ahead_takes_no_turn_from_a_worker_that_goes_on_beating(scene: Scene) -> None:
+    shard = scene.yard.shards[0]
+    owner = await scene.worker()
+    view = await scene.open_turn(owner)
+    await scene.tick()
+    await scene.pass_ms(30_000)
+    for _ in range(12):
+        await scene.tick()
+        assert not (await fleet.beat(shard, owner, held=1)).lost
+        await scene.pass_ms(1000)
+    await scene.reply(view)
+
+
+@pytest.mark.spec("trap-41")
+async def test_a_clock_that_falls_back_shortens_no_lease(scene: Scene) -> None:
+    shard = scene.yard.shards[0]
+    owner = await scene.worker()
+    view = await scene.open_turn(owner)
+    await scene.pass_ms(-30_000)
+    assert not (await fleet.beat(shard, owner, held=1)).lost
+    await scene.tick()
+    await scene.reply(view)
+
+
+@pytest.mark.spec("trap-66")
+async def test_fifty_approvals_in_one_turn_are_not_counted_as_fifty_failed_attempts(scene: Scene) -> None:
+    owner = await scene.worker()
+    view = await scene.open_turn(owner)
+    for i in range(50):
+        made = call(view, 0, "approval", awaited=True)
+        view = await scene.ask(view, made)
+        await scene.commit(view, park=(Park(made.id, DAY_MS),), ending="park")
+        await scene.outcome(view, made.id, "allow", secret_hash=None)
+        view = await scene.start(owner)
+        assert int(view.head["attempt"]) == 1, f"approval {i}"
+        view = await scene.commit(view, start=(made.id,))
+        view = await scene.commit(view, append=(Answer(made.id, "result", OK),), claim=True)
+    await scene.reply(view)
+
+
+@pytest.mark.spec("trap-78")
+async def test_a_turn_of_a_newer_agent_is_offered_to_no_worker_with_an_older_one(scene: Scene) -> None:
+    old, new = await scene.worker(serial=1), await scene.worker(serial=2)
+    view = await scene.open_turn(new)
+    await scene.commit(view, ending="yield")
+    await scene.dispatch()
+    assert await scene.take(old) is None
+    scene._lists[new].extra = ("default:bot@2",)
+    again = await scene.begin(new)
+    assert again is not None
+    assert again.epoch == 2
+    await scene.commit(again, ending="yield")
+    await fleet.leave(scene.yard.shards[0], new)
+    await scene.tick()
+    assert await scene.state() == "ready"
+    assert await scene.running() == 0
+    await scene.worker(serial=3)
+    await scene.dispatch()
+    assert await scene.state() == "assigned"
+
+
+@pytest.mark.spec("trap-81")
+async def test_free_slots_are_spread_over_the_tenants_that_wait(scene: Scene) -> None:
+    shard = scene.yard.shards[0]
+    await set_limits(shard, max_concurrent_turns=4)
+    for i in range(8):
+        for tenant in ("a", "b"):
+            await scene.say(session=f"s{i}", tenant=tenant)
+    await scene.dispatch()
+    await scene.worker()
+    await scene.tick()
+    running = [await shard.redis.scard(shard.keys.prefix + f"run:t/{tenant}") for tenant in ("a", "b")]
+    assert running == [2, 2]
+
+
+@pytest.mark.spec("trap-85")
+async def test_what_a_commit_appended_is_in_its_answer_although_an_event_before_it_was_lost(scene: Scene) -> None:
+    view = await scene.open_turn(await scene.worker(), "one")
+    lost = await scene.snapshot()
+    await scene.say("two")
+    await scene.dispatch()
+    known = await scene.begin_as(scene._owners[view.session, view.epoch], view.epoch)
+    assert known is not None
+    await scene.rewind(lost)
+    view = await scene.commit(known, append=(Say({"text": "answer"}),))
+    assert shown(view) == ["one", "=answer"]
+    assert await scene.entries() == ["one", "=answer"]
+    again = await scene.commit(view, append=(Say({"text": "more"}),))
+    assert again.last_seq == again.entries[-1].seq
+
+
+@pytest.mark.spec("trap-17")
+async def test_after_a_failover_the_worker_whose_commits_are_gone_begins_again_and_the_log_has_no_gap(scene: Scene) -> None:
+    owner = await scene.worker()
+    view = await scene.open_turn(owner, "one")
+    before = await scene.snapshot()
+    for i in range(3):
+        view = await scene.commit(view, append=(Say({"text": f"lost{i}"}),))
+    await scene.rewind(before)
+    with pytest.raises(Diverged):
+        await scene.commit(view, append=(Say({"text": "behind the gap"}),))
+    again = await scene.begin_as(owner, 1)
+    assert again is not None
+    assert shown(again) == ["one"]
+    await scene.reply(again)
+    log = await scene.log()
+    assert [r.seq for r in log] == list(range(1, len(log) + 1))
+
+
+async def test_an_answer_that_nobody_took_for_longer_than_its_rows_life_is_still_given(scene: Scene) -> None:
+    owner = await scene.worker()
+    view = await scene.open_turn(owner)
+    loose, awaited = call(view, 0, "callback"), call(view, 1, "callback", awaited=True)
+    view = await scene.ask(view, loose, awaited)
+    view = await scene.launch(view, loose.id, deadline_ms=1000)
+    await scene.commit(view, park=(Park(awaited.id, 1000),), ending="park")
+    await scene.control("pause")
+    await scene.dispatch()
+    for name in (loose.id, awaited.id):
+        assert (await scene.outcome(view, name, secret_hash=None)).code == "accepted"
+    await scene.dispatch()
+    for _ in range(3):
+        await scene.pass_ms(8 * DAY_MS)
+        await scene.tick()
+    await scene.control("resume")
+    await scene.dispatch()
+    view = await scene.start(await scene.worker())
+    results = [e for e in view.entries if e.type == "tool/result"]
+    assert [(e.call, e.outcome, e.body.get("content")) for e in results if e.outcome != "placeholder"] == [
+        (awaited.id, "result", "done"),
+        (loose.id, "result", "done"),
+    ]
+    await scene.reply(view)
+    await scene.pass_ms(8 * DAY_MS)
+    await scene.tick()
+    assert await scene.rows() == {}
+
+
+async def _begin(scene: Scene, owner: str, session: str, tenant: str = "default"):
+    view = await scene.begin(owner, session, tenant=tenant)
+    assert view is not None
+    return view
+
+
+async def _turns(scene: Scene, owner: str, tenant: str, count: int) -> None:
+    for i in range(count):
+        view = await scene.open_turn(owner, session=f"{tenant}{i}", tenant=tenant)
+        await scene.pass_ms(100)
+        await scene.reply(view)
+
+
+async def _run_next(scene: Scene, owner: str, tenants: dict[str, str]) -> str:
+    """Admit, run whatever got the slot for a while, and return its tenant."""
+    await scene.dispatch()
+    shard = scene.yard.shards[0]
+    (sid,) = await shard.redis.zrange(shard.keys.prefix + "running", 0, -1)
+    for tenant, letter in tenants.items():
+        for i in range(40):
+            name = f"{letter}{i}"
+            if session_key(tenant, name) == sid.decode():
+                await scene.take(owner, name, tenant)
+                view = await scene.begin_as(owner, int((await scene.head(name, tenant))["ep"]), name, tenant=tenant)
+                assert view is not None
+                await scene.pass_ms(500)
+                await fleet.beat(shard, owner, held=1)
+                await scene.commit(view, Commit(append=(Say({"text": "x"}),), ending="finish"))
+                return tenant
+    raise AssertionError("an unknown session runs")
