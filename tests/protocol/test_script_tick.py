@@ -128,6 +128,17 @@ async def test_after_a_stall_longer_than_a_lease_nobody_expires_until_a_lease_ha
     assert await shard.redis.zscore(shard.keys.prefix + "workers", dead) is None
 
 
+@pytest.mark.spec("trap-16")
+async def test_a_supervisors_tick_after_a_stall_takes_its_dead_child_alone(scene: Scene) -> None:
+    alive, dead = await scene.worker(), await scene.worker()
+    await scene.open_turn(alive, session="a")
+    await scene.open_turn(dead, session="b")
+    await scene.tick()
+    await scene.pass_ms(11_000)
+    assert (await scene.tick(dead, who="supervisor")).expelled == 1
+    assert [await scene.state(name) for name in ("a", "b")] == ["running", "ready"]
+
+
 @pytest.mark.spec("trap-6", "trap-38")
 async def test_an_assignment_past_its_begin_by_comes_back_and_costs_no_attempt(scene: Scene) -> None:
     frozen, healthy = await scene.worker(), await scene.worker()

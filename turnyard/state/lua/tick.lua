@@ -13,8 +13,8 @@ local function main()
   local who, lease_ms, tick_ms = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
   want_limits('tick', 'amnesty')
   local amnesty = tonumber(limit('amnesty') or 0)
+  if limit('tick') and NOW - tonumber(limit('tick')) > 3 * tick_ms then amnesty = NOW + lease_ms end
   if who == 'dispatcher' then
-    if limit('tick') and NOW - tonumber(limit('tick')) > 3 * tick_ms then amnesty = NOW + lease_ms end
     set_limit('tick', NOW)
     set_limit('amnesty', amnesty)
   end
