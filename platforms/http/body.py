@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
+from starlette.requests import ClientDisconnect
 
 from turnyard.errors import InvalidRequest, TooLarge
 from turnyard.text import scrub
@@ -31,7 +32,7 @@ async def read_body(request: Request, *, limit_bytes: int, timeout_s: float) -> 
 
     Raises:
         TooLarge: it has more bytes than `limit_bytes`; reading stops there.
-        InvalidRequest: it is compressed, which would evade the limit, or it did not arrive in time.
+        InvalidRequest: it is compressed, which would evade the limit, or it did not arrive, or not in time.
     """
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise InvalidRequest("a compressed body is not taken: send it as it is")
@@ -47,6 +48,8 @@ async def read_body(request: Request, *, limit_bytes: int, timeout_s: float) -> 
                     raise TooLarge(f"a body has at most {limit_bytes} bytes: send less, or put large content in a file and refer to it")
     except TimeoutError:
         raise InvalidRequest(f"the body did not arrive within {timeout_s:g} seconds") from None
+    except ClientDisconnect:
+        raise InvalidRequest("the connection ended before the body did") from None
     return bytes(body)
 
 

@@ -40,21 +40,42 @@ class Guard:
         scope.setdefault("state", {})["request_id"] = ref
         scope["path"] = exact_path(scope)
 
+        body = _Body(scope, receive)
+
         async def with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message.get("headers", []), (b"request-id", ref.encode())]}
+                added = [(b"request-id", ref.encode())]
+                if body.unread:
+                    # Else the server would go on reading, and throwing away, what may never end.
+                    added.append((b"connection", b"close"))
+                message = {**message, "headers": [*message.get("headers", []), *added]}
             await send(message)
 
         try:
             refusal = None if self._options.allow_open else stranger(scope)
             if refusal is not None:
-                await problems.answer(Request(scope), refusal)(scope, receive, with_id)
+                await problems.answer(Request(scope), refusal)(scope, body.receive, with_id)
                 return
-            await self._app(scope, receive, with_id)
+            await self._app(scope, body.receive, with_id)
         except Exception:
             # The app has answered already, or the answer was under way and the connection is closed.
             route: Any = scope.get("route")
             log.exception("request failed", extra={"ref": ref, "route": getattr(route, "path", None), "method": scope["method"]})
+
+
+class _Body:
+    """Whether a request's body has been read to its end."""
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self._receive = receive
+        self.unread = any(name == b"transfer-encoding" or (name == b"content-length" and value != b"0") for name, value in scope["headers"])
+
+    async def receive(self) -> Message:
+        """Receive, and note the end."""
+        message = await self._receive()
+        if message["type"] == "http.request" and not message.get("more_body", False):
+            self.unread = False
+        return message
 
 
 def exact_path(scope: Scope) -> str:

@@ -48,6 +48,7 @@ class _Stream:
         self.at = self._start(after)
         self.renderer = Renderer(view.id)
         self.told: dict[str, str] = {}
+        self.before: Sequence[LogRecord] = ()
 
     def _start(self, after: FeedPosition | None) -> FeedPosition:
         if after is None:
@@ -69,7 +70,8 @@ class _Stream:
             self.at = oldest._replace(seq=oldest.seq - 1)
         if self.at.seq:
             back = max(0, self.at.seq - _LOOK_BACK)
-            self.renderer.prime(await self.edge.read_log(self.key, self.at.ordinal, after=back, limit=self.at.seq - back))
+            self.before = await self.edge.read_log(self.key, self.at.ordinal, after=back, limit=self.at.seq - back)
+            self.renderer.prime(self.before)
         return events
 
     def items(self) -> AsyncGenerator[FeedItem]:
@@ -100,10 +102,16 @@ class _Stream:
         job = await self.edge.read_job(record.jobs[0], tenant=self.tenant)
         return record if job is None else replace(record, body={**record.body, "user": job.user or None, "mode": job.mode})
 
-    async def job_event(self, job_id: str, *, only: frozenset[str] | None = None) -> list[FeedEvent]:
-        """Return a job's event when its state differs from the one told last."""
+    async def job_event(self, job_id: str, *, at_ms: int | None = None, only: frozenset[str] | None = None) -> list[FeedEvent]:
+        """Return a job's event when its state differs from the one told last.
+
+        A row says only its present state. `at_ms` is the time of the record that may have changed it: an end that came
+        later than that record is not told yet.
+        """
         job = await self.edge.read_job(job_id, tenant=self.tenant)
         if job is None or self.told.get(job_id) == job.state or (only is not None and job.state not in only):
+            return []
+        if at_ms is not None and job.finished_ms is not None and job.finished_ms > at_ms:
             return []
         self.told[job_id] = job.state
         session = await self.edge.read_session(job.session, tenant=self.tenant) if job.state == "waiting" else None
@@ -114,11 +122,10 @@ class _Stream:
         if record.type in (log.TURN_END, log.JOB):
             only = None
         elif record.type == log.USER and FeedPosition(self.view.ordinal, record.seq) > self.head:
-            # A row says only its present state, so of the past only the ends are told.
             only = frozenset({"running", "waiting"})
         else:
             return []
-        return [event for job in record.jobs for event in await self.job_event(job, only=only)]
+        return [event for job in record.jobs for event in await self.job_event(job, at_ms=record.at_ms, only=only)]
 
     def _gap(self, start: FeedPosition, end: FeedPosition) -> FeedEvent:
         return self.renderer.envelope("gap", {"from": str(start), "to": str(end)})
@@ -168,6 +175,8 @@ async def job_events(
         async with contextlib.aclosing(_until(stream.items(), done)) as items:
             for event in (*await stream.opening(), *(await stream.job_event(job_id) if not job.done else [])):
                 yield event
+            for record in stream.before:
+                mine.covers(record)
             async for item in items:
                 for event in await _cut(stream, item, mine):
                     yield event
@@ -200,19 +209,21 @@ async def job_end(edge: Edge, job_id: str, *, tenant: str, timeout_s: float) -> 
 
 
 class _Mine:
-    """Which turns work for a job."""
+    """Which turns work for a job: those that name it, and those that take up the result of a call it made."""
 
     def __init__(self, job: Job) -> None:
         self.job = job.id
         self.turns = {job.turn} if job.turn else set[str]()
+        self._calls: set[str] = set()
 
     def covers(self, record: LogRecord) -> bool:
-        """Tell whether a record belongs to the job; its turns are learnt on the way."""
-        if self.job in record.jobs:
-            if record.turn:
-                self.turns.add(record.turn)
-            return True
-        return record.turn in self.turns
+        """Tell whether a record belongs to the job; its turns and calls are learnt on the way."""
+        if record.turn and (self.job in record.jobs or record.call in self._calls):
+            self.turns.add(record.turn)
+        mine = self.job in record.jobs or record.turn in self.turns
+        if mine and record.type == log.CALL and record.call:
+            self._calls.add(record.call)
+        return mine
 
 
 async def _cut(stream: _Stream, item: FeedItem, mine: _Mine) -> Sequence[FeedEvent]:

@@ -22,6 +22,7 @@ from turnyard.client import Client, RedisClient, SyncClient
 from turnyard.client.connection import ATTEMPTS
 from turnyard.errors import JobCancelled, JobFailed, StoreUnavailable, TurnyardError
 from turnyard.records import log
+from turnyard.testing import wait_until
 
 
 async def test_a_submitted_job_is_in_the_handle(client: Client, edge: FakeEdge) -> None:
@@ -67,8 +68,7 @@ def _fields(value: Any) -> dict[str, Any]:
 
 async def test_run_is_one_request_when_the_answer_comes_in_time(client: Client, edge: FakeEdge, wire: Lossy) -> None:
     running = asyncio.create_task(client.run("hello", "hi", timeout=30))
-    while not edge.jobs:
-        await asyncio.sleep(0)
+    await wait_until(lambda: bool(edge.jobs), description="the job to be accepted")
     edge.finish(next(iter(edge.jobs)), text="5")
     assert await running == {"text": "5", "output": None}
     assert [(r.method, r.headers["prefer"]) for r in wire.requests] == [("POST", "wait=30")]
@@ -87,11 +87,11 @@ async def test_a_job_that_failed_or_was_cancelled_is_an_exception(client: Client
     assert cancelled.value.cause == "superseded"
 
 
-@pytest.mark.parametrize("timeout", [0, 0.01])
-async def test_a_job_that_takes_too_long_goes_on(client: Client, edge: FakeEdge, timeout: float) -> None:
+@pytest.mark.parametrize("limit_s", [0, 0.01])
+async def test_a_job_that_takes_too_long_goes_on(client: Client, edge: FakeEdge, limit_s: float) -> None:
     job = await client.submit("hello", "hi")
     with pytest.raises(TimeoutError, match=job.id):
-        await asyncio.wait_for(job.result(timeout=timeout), 5)
+        await asyncio.wait_for(job.result(timeout=limit_s), 5)
     assert edge.jobs[job.id].state == "queued"
 
 
@@ -232,8 +232,7 @@ async def test_a_follower_whose_connection_breaks_misses_nothing_and_sees_nothin
         async for event in job.events():
             seen.append((event.event, event.data["seq"]))
             desk.closing.set()
-            while desk.streams:
-                await asyncio.sleep(0.01)
+            await wait_until(lambda: not desk.streams, description="the stream to end")
             desk.closing.clear()
         assert seen == whole
 

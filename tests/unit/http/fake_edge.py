@@ -207,7 +207,7 @@ class FakeEdge:
         view = self.session(session)
         key = ids.session_key("default", session)
         view.last_seq += 1
-        record = LogRecord(seq=view.last_seq, type=type_, at_ms=NOW_MS, **facts)
+        record = LogRecord(seq=view.last_seq, type=type_, **{"at_ms": NOW_MS, **facts})
         view.entries += record.is_entry
         self.logs.setdefault((key, view.ordinal), []).append(record)
         self.items.setdefault(key, []).append(SimpleNamespace(id=f"{view.ordinal}.{record.seq}-0", record=record))
@@ -226,7 +226,7 @@ class FakeEdge:
     def finish(self, job: str, *, state: str = "succeeded", text: str = "5", **facts: Any) -> None:
         """End a job."""
         output = {"text": text, "output": None} if state == "succeeded" else None
-        self.jobs[job] = replace(self.jobs[job], state=state, output=output, started_ms=NOW_MS, finished_ms=NOW_MS + 5, **facts)  # pyright: ignore[reportArgumentType]
+        self.jobs[job] = replace(self.jobs[job], state=state, output=output, started_ms=NOW_MS, finished_ms=NOW_MS, **facts)  # pyright: ignore[reportArgumentType]
         self.changed.set()
 
     def run_turn(self, session: str, job: str, *, turn: str = "turn_1", text: str = "5") -> None:

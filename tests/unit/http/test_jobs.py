@@ -12,6 +12,7 @@ import pytest
 from tests.unit.http.fake_edge import FakeEdge
 from turnyard.records import log
 from turnyard.records.ids import keyed_session
+from turnyard.testing import wait_until
 
 BODY = {"agent": "hello", "input": "add 2 and 3"}
 JOB_FIELDS = {
@@ -82,8 +83,7 @@ async def test_what_belongs_to_another_tenant_looks_like_what_does_not_exist(htt
 
 async def test_a_client_that_waits_gets_200_with_the_answer(http: httpx.AsyncClient, edge: FakeEdge) -> None:
     async def finish() -> None:
-        while not edge.jobs:
-            await asyncio.sleep(0.005)
+        await wait_until(lambda: bool(edge.jobs), description="the job to be accepted")
         edge.finish(next(iter(edge.jobs)), text="5")
 
     task = asyncio.create_task(finish())

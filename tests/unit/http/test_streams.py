@@ -13,12 +13,13 @@ import pytest
 
 from platforms.http.desk import Desk
 from platforms.http.options import HttpOptions
-from tests.unit.http.fake_edge import FakeEdge
+from tests.unit.http.fake_edge import NOW_MS, FakeEdge
 from tests.unit.http.server import reading, served
 from turnyard.clock import SystemClock
 from turnyard.records import log
 from turnyard.records.ids import session_key
 from turnyard.records.sse import Event
+from turnyard.testing import wait_until
 
 EVENTS = "/v1/sessions/s1/events"
 
@@ -190,8 +191,7 @@ async def test_a_quiet_stream_is_kept_open_with_comments(edge: FakeEdge) -> None
     async with served(desk) as url, reading(url, EVENTS) as reader:
         await reader.next()
         waiting = asyncio.create_task(reader.next())
-        while ": ping" not in reader.raw:
-            await asyncio.sleep(0.01)
+        await wait_until(lambda: ": ping" in reader.raw, description="a comment")
         waiting.cancel()
 
 
@@ -221,8 +221,7 @@ async def test_no_more_streams_are_opened_than_may_be(edge: FakeEdge) -> None:
             async with reading(url, EVENTS) as second:
                 assert second.response.status_code == 503
                 assert "retry-after" in second.response.headers
-        while desk.streams:
-            await asyncio.sleep(0.01)
+        await wait_until(lambda: not desk.streams, description="the stream to end")
         async with reading(url, EVENTS) as third:
             assert third.response.status_code == 200
 
@@ -277,6 +276,20 @@ async def test_a_job_s_stream_holds_its_turns_alone(edge: FakeEdge, desk: Desk) 
             assert data(events[-1])["data"]["id"] == job
 
 
+async def test_a_job_that_took_two_turns_is_told_to_the_end_of_the_second(edge: FakeEdge, desk: Desk) -> None:
+    job = await submitted(edge, desk)
+    edge.run_turn("s1", job, turn="turn_1", text="it renders")
+    edge.write("s1", log.RESULT, turn="turn_2", call="call_1", outcome="result", aside=True, body={"content": "rendered"})
+    edge.write("s1", log.ASSISTANT, turn="turn_2", body={"text": "here it is"})
+    edge.jobs[job] = replace(edge.jobs[job], finished_ms=NOW_MS + 60_000)
+    edge.write("s1", log.TURN_END, turn="turn_2", jobs=(job,), outcome="finished", at_ms=NOW_MS + 60_000)
+    async with served(desk) as url:
+        _, events = await follow_job(url, job)
+        assert [data(e)["data"]["text"] for e in events if e.event == "message/end"][:1] == ["it renders"]
+        assert names(events)[-2:] == ["turn/end", "job"]
+        assert names(events).count("turn/end") == 2
+
+
 async def test_a_job_that_ends_without_a_turn_still_ends_its_stream(edge: FakeEdge, desk: Desk) -> None:
     job = await submitted(edge, desk)
     async with served(desk) as url, reading(url, f"/v1/jobs/{job}/events") as reader:
@@ -303,5 +316,4 @@ async def test_a_reader_that_leaves_leaves_nothing_behind(edge: FakeEdge, desk: 
         async with reading(url, EVENTS) as reader:
             await reader.next()
             assert desk.streams == 1
-        while desk.streams:
-            await asyncio.sleep(0.01)
+        await wait_until(lambda: not desk.streams, description="the stream to end")

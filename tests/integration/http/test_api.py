@@ -1,0 +1,274 @@
+"""The API over a real yard: server, dispatcher, worker, lifted worker and two doors as processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.integration.http.conftest import Stack
+from tests.unit.http.server import reading
+from turnyard.client import Client, RedisClient, SyncClient
+from turnyard.errors import AlreadyFinished, JobCancelled, NotFound
+from turnyard.testing import wait_until
+
+
+def fresh() -> str:
+    return f"s-{secrets.token_hex(4)}"
+
+
+def names(events: list[Any]) -> list[str]:
+    return [event.event for event in events]
+
+
+TOOL_TURN = [
+    "inbox/accepted",
+    "turn/start",
+    "inbox/claimed",
+    "message/start",
+    "message/end",
+    "tool/call",
+    "tool/result",
+    "message/start",
+    "message/end",
+    "turn/end",
+    "job",
+]
+
+
+async def test_a_job_that_is_waited_for_is_answered_in_one_request(http: httpx.AsyncClient) -> None:
+    response = await http.post("/v1/jobs", json={"agent": "hello", "input": "add 2 3"}, headers={"prefer": "wait=30"})
+    job = response.json()
+    assert (response.status_code, job["state"], job["text"]) == (200, "succeeded", "it is 5")
+    assert job["input"] == [{"type": "text", "text": "add 2 3"}]
+    assert job["started_at"] <= job["finished_at"]
+    assert (await http.get(f"/v1/jobs/{job['id']}")).json() == job
+
+
+async def test_a_session_s_stream_tells_a_tool_turn_from_its_acceptance_to_its_answer(client: Client, stack: Stack) -> None:
+    session = fresh()
+    job = await client.submit("hello", "add 2 3", session=session, user="u7")
+    await job.result(timeout=30)
+    async with reading(stack.url, f"/v1/sessions/{session}/events?deltas=false") as reader:
+        events = (await reader.until("job"))[1:]
+    assert names(events) == TOOL_TURN
+    told = {event.event: json.loads(event.data) for event in events}
+    assert told["inbox/accepted"]["data"] == {"job": job.id, "user": "u7", "mode": "steer", "position": None}
+    assert (told["tool/call"]["data"]["name"], told["tool/call"]["data"]["args"]) == ("add", {"a": 2, "b": 3})
+    assert (told["tool/result"]["data"]["name"], told["tool/result"]["data"]["content"]) == ("add", "5")
+    assert told["message/end"]["data"]["text"] == "it is 5"
+    assert told["job"]["data"]["state"] == "succeeded"
+    assert {told[name]["job"] for name in told} == {job.id}
+
+
+async def test_a_job_s_stream_is_live_and_ends_with_the_job(client: Client, stack: Stack) -> None:
+    session = fresh()
+    job = await client.submit("hello", "slowly", session=session)
+    events = [event async for event in job.events()]
+    assert (names(events)[0], names(events)[-1]) == ("hello", "job")
+    said = "".join(e.data["data"]["delta"] for e in events if e.event == "message/update")
+    (end,) = [e for e in events if e.event == "message/end"]
+    # Deltas may be lost at either end; the message at its end is whole.
+    assert said
+    assert said in end.data["data"]["text"]
+    assert events[-1].data["data"]["state"] == "succeeded"
+    async with reading(stack.url, f"/v1/jobs/{job.id}/events", Last_Event_ID=str(events[-1].id)) as reader:
+        assert reader.response.status_code == 204
+
+
+@pytest.mark.spec("rival-52")
+async def test_a_follower_goes_on_at_another_door_where_it_stopped(client: Client, stack: Stack) -> None:
+    session = fresh()
+    await client.run("hello", "add 2 3", session=session)
+    async with reading(stack.url, f"/v1/sessions/{session}/events?deltas=false") as reader:
+        whole = (await reader.until("job"))[1:]
+    middle = next(event for event in whole if event.event == "tool/call")
+    async with reading(stack.second_url, f"/v1/sessions/{session}/events?deltas=false", Last_Event_ID=middle.id) as reader:
+        assert names((await reader.until("job"))[1:]) == TOOL_TURN[TOOL_TURN.index("tool/call") + 1 :]
+        await client.run("hello", "hi", session=session)
+        assert names(await reader.until("turn/end"))[-1] == "turn/end"
+
+
+async def test_a_job_may_be_waited_for_at_another_door_than_its_own(client: Client, stack: Stack) -> None:
+    job = await client.submit("hello", "slowly")
+    async with Client(stack.second_url) as other:
+        assert (await (await other.job(job.id)).result(timeout=30))["text"].startswith("one two")
+
+
+async def test_a_repeated_request_is_one_job_whichever_door_it_takes(stack: Stack, client: Client) -> None:
+    body = {"agent": "hello", "input": "add 4 4"}
+    headers = {"idempotency-key": secrets.token_hex(8), "prefer": "wait=30"}
+    async with httpx.AsyncClient(timeout=40) as http:
+        urls = [stack.url, stack.second_url] * 4
+        answers = await asyncio.gather(*(http.post(f"{url}/v1/jobs", json=body, headers=headers) for url in urls))
+    assert {r.status_code for r in answers} == {200}
+    assert len({r.json()["id"] for r in answers}) == 1
+    assert sum("idempotency-replayed" in r.headers for r in answers) == 7
+    session = answers[0].json()["session"]
+    assert len([e for e in await client.entries(session) if e["type"] == "user/message"]) == 1
+
+
+async def test_a_key_with_another_body_is_refused(http: httpx.AsyncClient) -> None:
+    headers = {"idempotency-key": secrets.token_hex(8)}
+    await http.post("/v1/jobs", json={"agent": "hello", "input": "hi"}, headers=headers)
+    other = await http.post("/v1/jobs", json={"agent": "hello", "input": "ho"}, headers=headers)
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency-mismatch")
+
+
+async def test_a_lifted_call_lets_the_job_wait_and_its_result_ends_it(client: Client, stack: Stack) -> None:
+    """The door relays the call to the lifted worker."""
+    session = fresh()
+    gate = f"g{secrets.token_hex(4)}"
+    job = await client.submit("hello", f"render {gate}", session=session)
+
+    async def waiting() -> bool:
+        return (await client.job(job.id)).data["state"] == "waiting"
+
+    await wait_until(waiting, description="the job to wait", timeout_s=30)
+    data = (await client.job(job.id)).data
+    (call,) = data["waiting_for"]
+    assert (call["tool"], call["kind"], call["wait"]) == ("render", "lift", False)
+    assert data["queue"]["reason"] == "parked"
+    stack.app.open(gate)
+    await job.result(timeout=30)
+    events = [e async for e in job.events()]
+    parked, resolved = (next(e for e in events if e.event == name).data["data"] for name in ("call/parked", "call/resolved"))
+    assert parked["call"] == resolved["call"] == call["call"]
+    assert parked["expires_at"] is not None
+    contents = [e.data["data"]["content"] for e in events if e.event == "tool/result"]
+    assert f"rendered {gate}" in contents
+
+
+@pytest.mark.spec("S6")
+async def test_a_callback_is_taken_once_and_strangers_are_not_told_anything(client: Client, stack: Stack) -> None:
+    part = f"p{secrets.token_hex(4)}"
+    job = await client.submit("hello", f"order {part}", session=fresh())
+    path = stack.directory / f"url-{part}"
+    await wait_until(path.exists, description="the vendor to be called", timeout_s=30)
+
+    async def waiting() -> bool:
+        return (await client.job(job.id)).data["state"] == "waiting"
+
+    await wait_until(waiting, description="the job to wait", timeout_s=30)
+    url = path.read_text()
+    assert url.startswith(stack.url)
+    async with httpx.AsyncClient() as vendor:
+        forged = await vendor.post(url[:-6] + "AAAAAA", content=b"x")
+        assert forged.status_code == 404
+        first = await vendor.post(url, json={"data": {"order_id": "1"}})
+        again = await vendor.post(url, json={"data": {"order_id": "1"}})
+        other = await vendor.post(url, json={"data": {"order_id": "2"}})
+    assert [r.status_code for r in (first, again, other)] == [200, 200, 409]
+    await job.result(timeout=30)
+    results = [e["body"].get("content") for e in await client.entries(job.session) if e["type"] == "tool/result"]
+    assert sum("order_id" in str(r) for r in results) == 1
+    token = url.rsplit("/", 1)[1]
+    assert all(token not in door.log() for door in stack.doors)
+
+
+async def test_a_running_job_can_be_cancelled(client: Client, stack: Stack) -> None:
+    gate = f"never{secrets.token_hex(4)}"
+    session = fresh()
+    job = await client.submit("hello", f"again {gate}", session=session)
+
+    async def running() -> bool:
+        return (await client.session(session))["state"] == "running" and bool(stack.app.ran("again"))
+
+    await wait_until(running, description="the turn to run", timeout_s=30)
+    assert (await client.explain(session))["code"] == "running"
+    await job.cancel()
+    with pytest.raises(JobCancelled) as cancelled:
+        await job.result(timeout=30)
+    assert cancelled.value.cause == "user"
+    with pytest.raises(AlreadyFinished):
+        await job.cancel()
+    stack.app.open(gate)
+
+
+async def test_a_notice_is_in_the_context_of_the_next_turn(client: Client) -> None:
+    session = fresh()
+    await client.run("hello", "hi", session=session)
+    await client.notice(session, "41", group="stock", key="ACME")
+    await client.notice(session, "42", group="stock", key="ACME")
+    await client.run("hello", "hi", session=session)
+    notices = [e["body"]["text"] for e in await client.entries(session) if e["type"] == "notification"]
+    assert notices == ["42"]
+
+
+async def test_a_new_history_begins_empty_and_the_stream_goes_on(client: Client, stack: Stack) -> None:
+    session = fresh()
+    await client.run("hello", "hi", session=session)
+    async with reading(stack.url, f"/v1/sessions/{session}/events?deltas=false") as reader:
+        await reader.until("job")
+        await client.new(session)
+        await client.run("hello", "hi", session=session)
+        events = await reader.until("job")
+        assert events[-1].id.startswith("1.")
+    assert (await client.session(session))["store"] == f"{session}:new:1"
+    assert len([e for e in await client.entries(session) if e["type"] == "user/message"]) == 1
+
+
+async def test_sessions_jobs_agents_workers_and_demand_are_listed(client: Client) -> None:
+    session = fresh()
+    done = await client.submit("hello", "hi", session=session)
+    await done.result(timeout=30)
+    assert session in [s["id"] for s in await client.sessions()]
+    assert [j.id for j in await client.jobs(session=session)] == [done.id]
+    assert done.id in [j.id for j in await client.jobs(state="succeeded")]
+    assert [m["role"] for m in (await client._connection.get(f"/v1/sessions/{session}/messages"))["data"]] == ["user", "assistant"]
+    (agent,) = [a for a in await client.agents() if a["name"] == "hello"]
+    assert {"add", "render", "order"} <= {t["name"] for t in agent["tools"]}
+    assert {w["role"] for w in await client.workers()} == {"worker", "lifted"}
+    assert (await client.scale("default"))["pool"] == "default"
+    assert (await client.explain(session))["code"] == "idle"
+
+
+async def test_any_printable_id_and_text_goes_through_the_whole_yard(client: Client) -> None:
+    session = f"a/b:{{c}}*?[d] ü {secrets.token_hex(4)}"
+    text = "hi \U0001f600 \u202e \\ud800 \ufffd"
+    await client.run("hello", text, session=session)
+    assert (await client.session(session))["id"] == session
+    assert (await client.entries(session))[0]["body"]["text"] == text
+
+
+async def test_the_sync_client_runs_a_turn(stack: Stack, client: Client) -> None:
+    def use() -> Any:
+        with SyncClient(stack.url) as sync:
+            return sync.run("hello", "add 2 3")
+
+    assert (await asyncio.to_thread(use))["text"] == "it is 5"
+
+
+async def test_the_redis_client_does_what_the_http_client_does(stack: Stack, client: Client) -> None:
+    session = fresh()
+    async with RedisClient(stack.redis) as direct:
+        assert (await direct.run("hello", "add 2 3", session=session))["text"] == "it is 5"
+        handle = await direct.submit("hello", "add 2 4", session=session)
+        assert (await handle.result(timeout=30))["text"] == "it is 6"
+        through_http, through_redis = await client.job(handle.id), await direct.job(handle.id)
+        assert through_http.data == through_redis.data
+        assert await client.entries(session) == await direct.entries(session)
+        assert await client.session(session) == await direct.session(session)
+        assert await client.explain(session) == await direct.explain(session)
+        http_events = [(e.event, e.id, e.data) async for e in through_http.events()]
+        redis_events = [(e.event, e.data) async for e in through_redis.events()]
+        assert [(name, data) for name, _, data in http_events] == redis_events
+
+
+@pytest.mark.spec("S2")
+async def test_the_redis_client_of_another_tenant_sees_nothing(stack: Stack, client: Client) -> None:
+    session = fresh()
+    job = await client.submit("hello", "hi", session=session)
+    await job.result(timeout=30)
+    async with RedisClient(stack.redis, tenant="acme") as other:
+        for act in (other.job(job.id), other.session(session), other.cancel(job.id), other.entries(session), other.explain(session)):
+            with pytest.raises(NotFound):
+                await act
+        assert session not in [s["id"] for s in await other.sessions()]
+        await other.run("hello", "hi", session=session)
+        assert len(await other.entries(session)) == 2
+    assert len(await client.entries(session)) == 2
