@@ -19,7 +19,7 @@ from turnyard.engine.effects import AskModel, Effect, Failure, NoEffect, Result,
 from turnyard.engine.runner import Means, Performer
 from turnyard.engine.turn import commit_after, next_effect
 from turnyard.errors import Diverged, FenceLost, StoreUnavailable
-from turnyard.records.commit import Commit, TurnView
+from turnyard.records.commit import Commit, Say, TurnView
 from turnyard.records.ids import new_call_token
 from turnyard.state import turns
 from turnyard.state.scripts import StoreFull
@@ -239,11 +239,21 @@ class Executor:
 
     async def _commit(self, turn: Turn, view: TurnView, owner: str, change: Commit) -> TurnView:
         try:
-            return await turns.commit(turn.shard, view, owner, change)
+            return await turns.commit(turn.shard, view, owner, _with_tokens(turn, view, change))
         except StoreFull:
             # Nothing new fits, but a slot given back always does; what this step brought is brought again later.
             log.warning("the server is full: the turn goes back to wait", extra=_fields(turn) | {"turn": view.turn})
             return await turns.commit(turn.shard, view, owner, Commit(ending="yield"))
+
+
+def _with_tokens(turn: Turn, view: TurnView, change: Commit) -> Commit:
+    """Add the hash of each token that a call started here may hand out, so that its answer is known however soon it comes."""
+    if not change.start:
+        return change
+    kinds = {row.call: row.kind for row in view.rows}
+    kinds |= {call.id: call.kind for part in change.append if isinstance(part, Say) for call in part.calls}
+    tokens = tuple((call, turn.token(call)[1]) for call in change.start if kinds[call] == "callback")
+    return replace(change, tokens=tokens) if tokens else change
 
 
 def _fields(turn: Turn) -> dict[str, object]:

@@ -78,7 +78,8 @@ class Commit:
     """One transition of a turn.
 
     `append` is written in order. `start` marks calls STARTED (their intent; no effect may run before that commit
-    answered). `unstart` takes marks back. `settle` puts a result of a parallel batch into its row. `claim` takes
+    answered). `tokens` are (call, hash of its token's secret) of started calls whose body may hand the token out: the
+    row knows it before that. `unstart` takes marks back. `settle` puts a result of a parallel batch into its row. `claim` takes
     what waits in the inbox into the log, allowed only when the next step is a model call. `failure` ends the turn's
     jobs as failed: {"code", "message", "retryable", "ref"}. `closing` answers all calls that are still open, as the
     end of a cancelled or failed turn must. What the jobs answer is the turn's last assistant entry. `lanes` are the
@@ -87,6 +88,7 @@ class Commit:
 
     append: tuple[Say | Answer | Note, ...] = ()
     start: tuple[str, ...] = ()
+    tokens: tuple[tuple[str, str], ...] = ()
     unstart: tuple[str, ...] = ()
     settle: tuple[Answer, ...] = ()
     park: tuple[Park, ...] = ()

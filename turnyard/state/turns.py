@@ -108,6 +108,7 @@ def _payload(change: Commit, serial: int) -> tuple[bytes, list[bytes]]:
         "settle": [(s.call, s.outcome, body(s.body) or 0) for s in change.settle],
         "failure": body(change.failure),
         "start": change.start,
+        "tokens": change.tokens,
         "unstart": change.unstart,
         "lanes": change.lanes,
         "usage": change.usage,

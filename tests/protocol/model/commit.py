@@ -167,8 +167,8 @@ def finish(shard: State, rules: Rules, request: State, *, cancelled: bool) -> bo
     head = shard["s"][sid]
     if request.get("closing"):
         close_calls(shard, rules, head)
-        if cancelled and head["cancel"].get("strike"):
-            strike(shard, rules, sid)
+    if cancelled and head["cancel"].get("strike"):
+        strike(shard, rules, sid)  # also when the answer was on its way already: nobody asked for it any more
     stays = (rules.cancel_no_claim and cancelled) or (head["paused"] and rules.pause_gate)
     if wakes(head, head["tstore"]) and not stays:
         go_on(shard, rules, head, closing=bool(request.get("closing")))

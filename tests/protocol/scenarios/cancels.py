@@ -95,6 +95,13 @@ TRAPS = [
         story={"x/0": "~m1, ~ask m1.0, ~m1.0 ok | r1, say"},
     ),
     Trap(
+        id="trap-73",
+        name="a rollback that crosses the last answer strikes it all the same",
+        config=quiet(plan=[[m("m1"), m("r1", mode="rollback")]]),
+        path=steps(START, "effect A x; accept 0; dispatch; commit A x"),
+        story={"x/0": "~m1, ~say | r1, say"},
+    ),
+    Trap(
         id="trap-74",
         name="a rollback strikes the asker's messages, a bystander's comes back",
         config=CONFIGS["roll_by"],

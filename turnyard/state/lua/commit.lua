@@ -29,7 +29,10 @@ local function main()
   local tired = NOW - h.bg >= SOONEST and NOW - h.bg >= tonumber(limit('quantum') or 30000) and call('ZCARD', FLOWS) > 0
   park_rows(a.park or {})
   settle_rows(a.settle or {})
-  if not closing and not tired then start_rows(a.start or {}) end
+  if not closing and not tired then
+    know_tokens(a.tokens or {})
+    start_rows(a.start or {})
+  end
   unstart_rows(a.unstart or {})
   local ending = finish_with(a, closing, tired, turn)
   set(h, 'cm', mark .. ':' .. ending)

@@ -1,5 +1,6 @@
 -- What one commit does, part by part. The change: {ending, claim, closing, failure, lanes, park: [[call, ms, hash]], settle: [[call,
--- outcome, body]], start: [call], unstart: [call], usage: {name: n}, append: [{t, b, ...}]} where t is say (calls: [{id, k, aw, i, qn, b}]),
+-- outcome, body]], start: [call], tokens: [[call, hash]],
+-- unstart: [call], usage: {name: n}, append: [{t, b, ...}]} where t is say (calls: [{id, k, aw, i, qn, b}]),
 -- answer (c, o) or note (type), and b is the number of a body.
 local h -- the session that this commit is about
 
@@ -66,6 +67,17 @@ local function settle_rows(list)
       local b = body(s[3])
       if b then call('HSET', calls_key(h, h.ts), s[1] .. ':r', b) end
       settle(h, r, s[2])
+    end
+  end
+end
+
+-- The secret of a call whose body may hand its token out is known before the body runs: an answer may come at once.
+local function know_tokens(list)
+  for _, t in ipairs(list) do
+    local r = row(h, h.ts, t[1])
+    if r then
+      r.h = t[2]
+      put_row(h, r)
     end
   end
 end
@@ -145,7 +157,7 @@ end
 
 local function finish(a, closing, tired, turn)
   if a.closing then close_calls() end
-  if a.closing and closing and h.ck ~= '' then strike() end
+  if closing and h.ck ~= '' then strike() end
   local store, goes_on = h.ts, wakes(h) and not closing and not tired and h.pz ~= '1'
   end_turn(h, body(a.failure))
   if goes_on then

@@ -86,7 +86,8 @@ end
 -- A row that nothing can ask for any more goes: its result is in the log, and nobody outside knows its name.
 local function let_go(h, r)
   put_row(h, r)
-  if r.s ~= 'parked' and not r.h then r.gone = true end
+  if r.s == 'parked' then return end
+  if r.h then call('ZADD', DEADLINES, NOW + TOMBSTONE, call_member(h, r)) else r.gone = true end
 end
 
 local function answered(h, r, outcome)
