@@ -119,14 +119,17 @@ class LiftRunner:
         """Take and run tasks until `drain` is set and those in hand are done; the caller bounds the wait."""
         poller = asyncio.create_task(self._poll())
         renewer = asyncio.create_task(self._renew())
+        drained = asyncio.create_task(drain.wait())
         try:
-            await drain.wait()
+            await asyncio.wait((drained, poller), return_when=asyncio.FIRST_COMPLETED)
+            if poller.done():
+                poller.result()  # it only ends by a defect, which the caller must not outlive
             self._worker.allow_pick_jobs = False
             while self._worker.tasks:
                 await self._clock.sleep(_LOOK_AGAIN_S)
         finally:
-            poller.cancel()
-            renewer.cancel()
+            for helper in (drained, poller, renewer):
+                helper.cancel()
 
     async def _task(self, ctx: dict[str, Any], shard: int, store: str, call: str) -> None:
         await self._run(LiftedTask(shard, store, call), ctx["job_id"])

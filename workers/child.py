@@ -13,6 +13,8 @@ import os
 import signal
 import socket
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Protocol
 
 from turnyard import lifecycle, telemetry
@@ -39,6 +41,10 @@ EXIT_CONFIG = 3
 EXIT_UNFINISHED = 1
 _AGAIN_S = 0.5
 _TICK_S = 0.25
+_MOST_THREADS = 256
+_SPARE_THREADS = 8
+_THREADS_GRACE_S = 1.0
+_LOOK_AGAIN_S = 0.01
 _HELD_EVERY_TICKS = 4
 
 
@@ -88,7 +94,11 @@ class ChildProcess:
 
     async def run(self, sock: socket.socket, owner: str) -> int:
         """Live; return the exit code."""
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._drain.set)
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._drain.set)
+        # Plain functions run in threads; one that hangs for ever must not take the place of another turn's.
+        threads = ThreadPoolExecutor(min(_MOST_THREADS, self._options.concurrency + _SPARE_THREADS))
+        loop.set_default_executor(threads)
         link = await Link.over(sock)
         async with asyncio.TaskGroup() as group:
             helpers = [group.create_task(self._ticks(link))]
@@ -103,7 +113,21 @@ class ChildProcess:
             for helper in helpers:
                 helper.cancel()
         link.close()
-        return 0 if finished else EXIT_UNFINISHED
+        code = 0 if finished else EXIT_UNFINISHED
+        if not await self._end_of(threads):
+            # A tool's thread that nobody waits for any more would keep the process alive as long as it likes.
+            logging.shutdown()
+            os._exit(code)
+        return code
+
+    async def _end_of(self, threads: ThreadPoolExecutor) -> bool:
+        """Wait a moment for the threads of plain functions; return whether all of them are done."""
+        ending = Thread(target=threads.shutdown, kwargs={"cancel_futures": True}, daemon=True)
+        ending.start()
+        until_s = self._clock.monotonic() + _THREADS_GRACE_S
+        while ending.is_alive() and self._clock.monotonic() < until_s:
+            await self._clock.sleep(_LOOK_AGAIN_S)
+        return not ending.is_alive()
 
     async def _live(self, owner: str, yard: Yard, link: Link, group: asyncio.TaskGroup, helpers: list[asyncio.Task[None]]) -> bool:
         """Work under this name and those that follow it; return whether everything was handed back."""

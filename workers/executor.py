@@ -39,6 +39,8 @@ log = logging.getLogger("turnyard.workers")
 
 _RETRY_FIRST_S = 1.0
 _RETRY_MOST_S = 15.0
+_FULL_PATIENCE_S = 60.0
+_MOST_BEGINS = 8  # of one step: what ends its worker that often is not tried again
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,21 +153,15 @@ class Executor:
         served = self._agents[view.head["agent"]]
         performer = Performer(served.means)
         self._current.set(turn)
+        store = view.store
         try:
+            if int(view.head.get("attempt") or 0) > _MOST_BEGINS and not view.cancel:
+                view = await self._give_up(turn, view, owner)
             while not view.ended:
-                turn.view = view
-                if self.draining:
-                    view = replace(view, drain=True)
-                if turn.cancelled == view.turn:
-                    view = replace(view, cancel=view.cancel or "user")
-                effect = next_effect(view, served.table)
-                effect, result = await self._perform(turn, performer, served, view, effect)
-                if effect is None:
-                    continue
                 store = view.store
-                view = await self._commit(turn, view, owner, commit_after(view, effect, result=result, facts=served.table))
-                if view.ended and view.entries:
-                    self._views.keep(replace(view, store=store, last_seq=view.entries[-1].seq))
+                view = await self._step(turn, performer, served, view, owner)
+            if view.entries:
+                self._views.keep(replace(view, store=store, last_seq=view.entries[-1].seq))
         except (FenceLost, Diverged, StoreUnavailable):
             raise
         except Exception as error:  # noqa: BLE001 - the edge of one turn: whatever the app does, others go on
@@ -173,6 +169,19 @@ class Executor:
         finally:
             self._feed.forget(turn.session)
             await performer.aclose()
+
+    async def _step(self, turn: Turn, performer: Performer, served: Served, view: TurnView, owner: str) -> TurnView:
+        """Do one effect and commit what came of it; return what the session shows then."""
+        if self.draining:
+            view = replace(view, drain=True)
+        if turn.cancelled == view.turn:
+            view = replace(view, cancel=view.cancel or "user")
+        turn.view = view
+        effect = next_effect(view, served.table)
+        done, result = await self._perform(turn, performer, served, view, effect)
+        if done is None:
+            return view
+        return await self._commit(turn, view, owner, commit_after(view, done, result=result, facts=served.table))
 
     async def _perform(
         self, turn: Turn, performer: Performer, served: Served, view: TurnView, effect: Effect
@@ -229,6 +238,13 @@ class Executor:
             turn.waiting = None
         return not self.draining
 
+    async def _give_up(self, turn: Turn, view: TurnView, owner: str) -> TurnView:
+        """End a turn whose step never came to an end: it takes its workers down, and the session must live on."""
+        log.error("turn is poisoned", extra=_fields(turn) | {"turn": view.turn, "step": view.rev + 1})
+        message = f"a step of this turn was begun {_MOST_BEGINS} times and its worker died or left each time; it is not tried again"
+        failure = {"code": "poisoned", "message": message, "retryable": False, "ref": None}
+        return await turns.commit(turn.shard, view, owner, Commit(ending="finish", closing=True, failure=failure))
+
     async def _fail(self, turn: Turn, view: TurnView, owner: str, error: Exception) -> None:
         """End a turn that this child cannot go on with: it would fail the same way wherever it is begun again."""
         ref = secrets.token_hex(4)
@@ -238,12 +254,21 @@ class Executor:
         await turns.commit(turn.shard, view, owner, Commit(ending="finish", closing=True, failure=failure))
 
     async def _commit(self, turn: Turn, view: TurnView, owner: str, change: Commit) -> TurnView:
+        change = _with_tokens(turn, view, change)
         try:
-            return await turns.commit(turn.shard, view, owner, _with_tokens(turn, view, change))
+            return await turns.commit(turn.shard, view, owner, change)
         except StoreFull:
-            # Nothing new fits, but a slot given back always does; what this step brought is brought again later.
-            log.warning("the server is full: the turn goes back to wait", extra=_fields(turn) | {"turn": view.turn})
-            return await turns.commit(turn.shard, view, owner, Commit(ending="yield"))
+            log.warning("the server is full: a step waits to be stored", extra=_fields(turn) | {"turn": view.turn})
+            return await self._commit_when_there_is_room(turn, view, owner, change)
+
+    async def _commit_when_there_is_room(self, turn: Turn, view: TurnView, owner: str, change: Commit) -> TurnView:
+        """Keep what the step brought while the server may make room; it has been paid for. Then give the slot back."""
+        backoff = Backoff(first_s=_RETRY_FIRST_S, most_s=_RETRY_MOST_S)
+        until_s = self._clock.monotonic() + _FULL_PATIENCE_S
+        while self._clock.monotonic() < until_s and await self._wait(turn, backoff.next_s()):
+            with contextlib.suppress(StoreFull):
+                return await turns.commit(turn.shard, view, owner, change)
+        return await turns.commit(turn.shard, view, owner, Commit(ending="yield"))
 
 
 def _with_tokens(turn: Turn, view: TurnView, change: Commit) -> Commit:

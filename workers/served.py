@@ -95,7 +95,9 @@ class Apps:
         return served
 
     def _secret_hash(self, call: str) -> str:
-        return self.current.get().token(call)[1]
+        """Return the hash of the token this worker made for a call; the row keeps the one of another worker's."""
+        made = self.current.get().tokens.get(call)
+        return made[1] if made else ""
 
     def _urls(self, call: str) -> CallUrls:
         http = self.settings.platforms.http

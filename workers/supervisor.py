@@ -50,8 +50,9 @@ class Supervisor:
 
     @property
     def ready(self) -> bool:
-        """Tell whether every child is registered and may take turns."""
-        return len(self._children) == self._options.processes and all(c.enrolled for c in self._children.values())
+        """Tell whether every child is registered and its lease stands, so that it may take turns."""
+        now, children = self._clock.monotonic(), self._children.values()
+        return len(children) == self._options.processes and all(c.enrolled and c.line.valid_until > now for c in children)
 
     async def run(self) -> int:
         """Supervise until the process is told to stop and all children are gone; return the exit code."""
@@ -86,7 +87,12 @@ class Supervisor:
         """Keep one child running; another takes its place as soon as it is gone."""
         backoff = Backoff(first_s=0.1, most_s=10.0)
         while not self._draining.is_set():
-            child = await Child.spawn(self._options, self._board, slot=slot, now_s=self._clock.monotonic())
+            try:
+                child = await Child.spawn(self._options, self._board, slot=slot, now_s=self._clock.monotonic())
+            except OSError as error:
+                log.error("no child can be started", extra={"reason": str(error)})  # noqa: TRY400 - the reason says it all
+                await self._clock.sleep(backoff.next_s())
+                continue
             self._children[slot] = child
             if self._draining.is_set():
                 child.terminate()

@@ -39,6 +39,20 @@ async def once(name: str) -> str:
     await gate(name)
     return f"{name} is open"
 
+@tool(idempotent=True)
+async def kill(n: int) -> str:
+    """End the process."""
+    note("kill")
+    os.kill(os.getpid(), 9)
+    return ""
+
+@tool
+def sleepy(seconds: float) -> str:
+    """A plain function that sleeps in its thread."""
+    note("sleepy")
+    time.sleep(seconds)
+    return "woke up"
+
 @tool
 async def block(seconds: float) -> str:
     """Block the whole process."""
@@ -66,7 +80,7 @@ async def burn(name: str) -> str:
     return f"burnt {name}"
 
 app = App()
-app.agent("hello", model="scripted:hello.yaml", instructions="Be brief.", tools=[add, again, once, block, loud, render, burn])
+app.agent("hello", model="scripted:hello.yaml", instructions="Be brief.", tools=[add, kill, sleepy, again, once, block, loud, render, burn])
 '''
 
 SCRIPT = """
@@ -83,6 +97,9 @@ replies:
   - {when: "^burn (?P<g>\\\\w+)$", text: "it burns"}
   - {when: "^block (?P<s>[0-9.]+)$", calls: [{name: block, args: {seconds: "{s}"}}]}
   - {when: "^block (?P<s>[0-9.]+)$", text: "then: {result}"}
+  - {when: "^kill$", calls: [{name: kill, args: {n: 1}}]}
+  - {when: "^sleepy (?P<s>[0-9.]+)$", calls: [{name: sleepy, args: {seconds: "{s}"}}]}
+  - {when: "^sleepy (?P<s>[0-9.]+)$", text: "then: {result}"}
   - {when: "^loud$", calls: [{name: loud, args: {n: 1}}]}
   - {when: "^loud$", text: "then: {result}"}
   - {when: "^slowly$", text: "one two three four five six seven eight nine ten", chunks: 10, delay: 0.1}

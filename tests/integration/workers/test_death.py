@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -108,6 +109,20 @@ async def test_a_worker_whose_connections_were_cut_keeps_its_turns(talk: Talk, c
     assert dispatcher.process.poll() is None
 
 
+async def test_a_turn_that_keeps_killing_its_workers_fails_and_its_session_lives_on(
+    talk: Talk, clean: str, roles: Roles, app: SampleApp
+) -> None:
+    roles.dispatcher(clean)
+    roles.worker(clean, app.path, "--processes", "2")
+    await talk.enrolled(2)
+    job = await talk.done(await talk.say("s1", "kill"), timeout_s=50)
+    assert job.state == "failed"
+    assert job.error is not None
+    assert job.error["code"] == "poisoned"
+    assert (await talk.done(await talk.say("s1", "add 1 1"))).state == "succeeded"
+    check_log(await talk.log("s1"))
+
+
 async def test_children_of_a_killed_supervisor_hand_their_turns_back_at_once(talk: Talk, clean: str, roles: Roles, app: SampleApp) -> None:
     slow = {"TURNYARD__TIMING__LEASE_MS": "60000"}
     roles.dispatcher(clean, env=slow)
@@ -179,8 +194,9 @@ async def test_an_expelled_child_registers_anew_and_works_on(talk: Talk, clean: 
 
 
 def _alive(pid: int) -> bool:
+    """Tell whether a process runs; one that only waits to be collected does not."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
         return False
-    return True
+    return state != "Z"

@@ -6,9 +6,10 @@ import signal
 
 import pytest
 
-from tests.integration.conversation import Talk, check_log
+from tests.integration.conversation import TENANT, Talk, check_log
 from tests.integration.sample_app import SampleApp
 from tests.processes import Roles
+from turnyard.state import ingress
 from turnyard.testing import wait_until
 
 
@@ -108,6 +109,18 @@ async def test_stopped_between_begin_and_the_first_step_the_turn_goes_on_elsewhe
     for i in range(30):
         check_log(await talk.log(f"s{i}"))
     assert len(app.ran("add")) == 30
+
+
+async def test_a_thread_that_nobody_waits_for_does_not_hold_up_the_end(talk: Talk, clean: str, roles: Roles, app: SampleApp) -> None:
+    roles.dispatcher(clean)
+    worker = roles.worker(clean, app.path)
+    await talk.enrolled(2)
+    job = await talk.say("s1", "sleepy 600")
+    await wait_until(lambda: app.ran("sleepy") != [], description="the tool to run")
+    await ingress.accept_control(talk.yard, tenant=TENANT, session="s1", control="cancel", event="e1")
+    assert (await talk.done(job)).state == "cancelled"
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.process.wait(20) == 0
 
 
 async def test_a_step_that_outlives_the_grace_is_left_to_another(talk: Talk, clean: str, roles: Roles, app: SampleApp) -> None:
