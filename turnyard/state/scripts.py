@@ -1,6 +1,6 @@
 """How a script reaches the server: once in effect, whatever happens to the wire.
 
-The scripts are one library of server-side functions, loaded when a server does not know it yet (docs/adr/0002). Each may be
+The scripts are one library of server-side functions, loaded when a server does not know it yet (docs/adr/0003). Each may be
 called again after an unknown outcome, so a call whose connection broke is repeated a few times and then given up as
 StoreUnavailable. Calls that wait at the same moment travel together in one round trip; each is still its own transition.
 """
