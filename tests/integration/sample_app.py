@@ -7,7 +7,7 @@ from pathlib import Path
 APP = '''
 import asyncio, os, time
 from pathlib import Path
-from turnyard import App, tool
+from turnyard import App, Park, tool
 
 HERE = Path(__file__).parent
 
@@ -53,6 +53,14 @@ def sleepy(seconds: float) -> str:
     time.sleep(seconds)
     return "woke up"
 
+@tool(park=600)
+async def order(ctx, name: str) -> str:
+    """Order something from a vendor, who answers later."""
+    note("order")
+    (HERE / "url").write_text(ctx.outcome_url)
+    await gate(name)
+    return Park("ordered")
+
 @tool
 async def block(seconds: float) -> str:
     """Block the whole process."""
@@ -80,7 +88,7 @@ async def burn(name: str) -> str:
     return f"burnt {name}"
 
 app = App()
-app.agent("hello", model="scripted:hello.yaml", instructions="Be brief.", tools=[add, kill, sleepy, again, once, block, loud, render, burn])
+app.agent("hello", model="scripted:hello.yaml", instructions="Be brief.", tools=[add, order, kill, sleepy, again, once, block, loud, render, burn])
 '''
 
 SCRIPT = """
@@ -97,6 +105,8 @@ replies:
   - {when: "^burn (?P<g>\\\\w+)$", text: "it burns"}
   - {when: "^block (?P<s>[0-9.]+)$", calls: [{name: block, args: {seconds: "{s}"}}]}
   - {when: "^block (?P<s>[0-9.]+)$", text: "then: {result}"}
+  - {when: "^order (?P<g>\\\\w+)$", calls: [{name: order, args: {name: "{g}"}}]}
+  - {when: "^order (?P<g>\\\\w+)$", text: "it is ordered"}
   - {when: "^kill$", calls: [{name: kill, args: {n: 1}}]}
   - {when: "^sleepy (?P<s>[0-9.]+)$", calls: [{name: sleepy, args: {seconds: "{s}"}}]}
   - {when: "^sleepy (?P<s>[0-9.]+)$", text: "then: {result}"}
@@ -130,6 +140,11 @@ class SampleApp:
         except FileNotFoundError:
             return []
         return [(what, int(pid)) for what, pid in (line.split() for line in lines)]
+
+    def token(self) -> str:
+        """Return the token that a parked tool gave to its vendor, empty before it did."""
+        url = self._directory / "url"
+        return url.read_text().rpartition("/")[2] if url.exists() else ""
 
     def ran(self, what: str) -> list[int]:
         """Return in which processes one tool ran, in order."""

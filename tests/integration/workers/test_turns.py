@@ -13,6 +13,7 @@ from turnyard.records.ids import session_key
 from turnyard.records.live import Live
 from turnyard.state import ingress
 from turnyard.state.feed import Feed
+from turnyard.state.yard import Yard
 from turnyard.testing import wait_until
 
 
@@ -114,3 +115,15 @@ async def test_a_model_that_keeps_failing_fails_the_job_and_the_session_goes_on(
 
 async def _running(talk: Talk, session: str) -> bool:
     return await talk.state(session) == "running"
+
+
+async def test_a_deployment_of_several_shards_is_served_by_one_worker(clean: str, roles: Roles, app: SampleApp) -> None:
+    yard = await Yard.open(clean, shards=4)
+    talk = Talk(yard)
+    roles.dispatcher(clean)
+    roles.worker(clean, app.path)
+    asked = [await talk.say(f"s{i}", f"add {i} 1") for i in range(24)]
+    assert len({yard.shard_for(session_key(TENANT, f"s{i}")).n for i in range(24)}) > 1
+    ended = [await talk.done(job) for job in asked]
+    assert [job.output and job.output["text"] for job in ended] == [f"it is {i + 1}" for i in range(24)]
+    await yard.aclose()
