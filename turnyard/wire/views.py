@@ -128,7 +128,10 @@ def _queue_reason(job: Job, session: SessionView | None) -> str | None:
 
 
 def session_shape(view: SessionView) -> SessionShape:
-    """Return a session as clients see it. `store` names its history: the id itself, then id:new:1 and so on."""
+    """Return a session as clients see it. `store` names its history: the id itself, then id:new:1 and so on.
+
+    The head keeps the name of the last holder; only a running turn has one.
+    """
     return SessionShape(
         id=view.id,
         state=cast("SessionState", view.state),
@@ -141,7 +144,7 @@ def session_shape(view: SessionView) -> SessionShape:
         last_seq=view.last_seq,
         inbox=view.inbox,
         turn=view.turn or None,
-        holder=view.holder or None,
+        holder=(view.holder or None) if view.state == "running" else None,
         parked=[ParkedShape(call=p.call, tool=p.tool or None, kind=p.kind, expires_at=rfc3339(p.deadline_ms)) for p in view.parked],
         usage=dict(view.usage),
         metadata=dict(view.metadata),
