@@ -2,7 +2,9 @@
 
 arq carries the name of a call and nothing else, and its word on a task counts for nothing: the call's row says who
 runs it and what came of it. arq refuses an id that it still holds, so each relay of a call has an id of its own, and
-arq's mark of a running job is kept short and renewed: what a dead process held is free again within a minute.
+arq's mark of a running job is kept short and renewed: what a dead process held is free again within a minute. arq looks
+for jobs by asking again and again; here an idle process waits for a hint instead, and looks once a second in case it
+was lost.
 """
 
 from __future__ import annotations
@@ -28,7 +30,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("turnyard.lifted")
 
 _FUNCTION = "lifted"
-_POLL_S = 0.05
+_BUSY_POLL_S = 0.05
+_IDLE_POLL_S = 1.0
+_HINTS = 9
+_HINT_LIFE_S = 60
 _JOB_TIMEOUT_S = 400 * 86_400  # the row has the deadline that counts
 _IN_PROGRESS_S = 60.0
 _RENEW_S = 20.0
@@ -50,6 +55,11 @@ Run = Callable[[LiftedTask, str], Awaitable[None]]
 def queue_key(queue: str) -> str:
     """Return the key under which arq keeps a queue of lifted calls."""
     return f"arq:ty:{queue}"
+
+
+def hint_key(queue: str) -> str:
+    """Return the key of the list on which idle processes wait for a queue to hold something."""
+    return f"{queue_key(queue)}:hint"
 
 
 def job_id(call: str, relays: int) -> str:
@@ -81,9 +91,17 @@ class LiftQueue:
         """
         try:
             sent = await self._redis.enqueue_job(_FUNCTION, task.shard, task.store, task.call, _job_id=job, _queue_name=queue_key(queue))
+            await self._hint(queue)
         except (rx.RedisError, OSError) as error:
             raise StoreUnavailable(f"server {describe(self._redis)} did not take lifted call {task.call}; it is relayed again") from error
         return sent is not None
+
+    async def _hint(self, queue: str) -> None:
+        async with self._redis.pipeline(transaction=False) as pipe:
+            pipe.lpush(hint_key(queue), b"1")
+            pipe.ltrim(hint_key(queue), 0, _HINTS)
+            pipe.expire(hint_key(queue), _HINT_LIFE_S)
+            await pipe.execute()
 
     async def aclose(self) -> None:
         """Let go of the connections."""
@@ -95,6 +113,7 @@ class LiftRunner:
 
     def __init__(self, url: str, queue: str, run: Run, *, most: int, clock: Clock) -> None:
         self._redis = _client(url)
+        self._ears = connect(url, blocking=True, max_connections=2)
         self._queue = queue
         self._run = run
         self._clock = clock
@@ -105,7 +124,6 @@ class LiftRunner:
             max_jobs=most,
             job_timeout=_JOB_TIMEOUT_S,
             keep_result=0,
-            poll_delay=_POLL_S,
             max_tries=1,
             retry_jobs=False,
             handle_signals=False,
@@ -125,7 +143,7 @@ class LiftRunner:
             if poller.done():
                 poller.result()  # it only ends by a defect, which the caller must not outlive
             self._worker.allow_pick_jobs = False
-            while self._worker.tasks:
+            while not all(task.done() for task in self._worker.tasks.values()):
                 await self._clock.sleep(_LOOK_AGAIN_S)
         finally:
             for helper in (drained, poller, renewer):
@@ -139,10 +157,21 @@ class LiftRunner:
         backoff = Backoff()
         while True:
             try:
-                await self._worker.async_run()
+                await cast("Any", self._worker)._poll_iteration()  # noqa: SLF001 - arq's own loop is this and a fixed delay
+                await self._pause()
             except (rx.RedisError, OSError) as error:
-                log.warning("the queue of lifted calls is out of reach", extra={"queue": self._queue, "reason": str(error)})
-            await self._clock.sleep(backoff.next_s())
+                if not backoff.failing:
+                    log.warning("the queue of lifted calls is out of reach", extra={"queue": self._queue, "reason": str(error)})
+                await self._clock.sleep(backoff.next_s())
+            else:
+                backoff.reset()
+
+    async def _pause(self) -> None:
+        """Wait until it is worth looking again: soon while tasks run and make room, at the next hint when idle."""
+        if self._worker.tasks:
+            await self._clock.sleep(_BUSY_POLL_S)
+        else:
+            await cast("Any", self._ears).blpop([hint_key(self._queue)], timeout=_IDLE_POLL_S)
 
     async def _renew(self) -> None:
         """Keep arq's mark on the jobs in hand: without it arq would give them to another process, in vain."""
@@ -162,4 +191,5 @@ class LiftRunner:
         for task in list(self._worker.tasks.values()):
             task.cancel()
         await asyncio.gather(*self._worker.tasks.values(), return_exceptions=True)
+        await self._ears.aclose()
         await _close(self._redis)
