@@ -60,7 +60,8 @@ async def commit(shard: Shard, view: TurnView, owner: str, change: Commit) -> Tu
     """
     k, base = view.rev + 1, view.last_seq
     payload, bodies = _payload(change, view.serial)
-    args = [view.session, view.epoch, owner, k, base, new_turn_id(), payload, *bodies]
+    following = new_turn_id() if change.ending == "finish" else ""  # a finish may open the next turn; randomness is not free
+    args = [view.session, view.epoch, owner, k, base, following, payload, *bodies]
     reply = await _until_known(shard, args, oom=change.ending != "none")
     code = text(reply[0])
     if code == "FENCED":
