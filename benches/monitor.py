@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from benches.stack import Stack
 
-_LINE = re.compile(rb'\+[\d.]+ \[\d+ (?P<who>[^\]]*)\] "(?P<command>[^"]*)"(?: "(?P<first>[^"]*)")?')
+_LINE = re.compile(rb'\+[\d.]+ \[\d+ (?P<who>[^\]]*)\] "(?P<command>[^"]*)"(?: "(?P<first>[^"]*)")?(?: "(?P<second>[^"]*)")?')
 _FUNCTION = re.compile(r"ty_[0-9a-f]+_(\w+?)(_plain)?$")
 
 
@@ -27,11 +27,7 @@ class Watched:
 
     def sent(self) -> Counter[str]:
         """Count the commands of clients."""
-        found: Counter[str] = Counter()
-        for match in _LINE.finditer(self.raw):
-            if match["who"] != b"lua":
-                found[_name(match["command"].decode(), (match["first"] or b"").decode("utf-8", "replace"))] += 1
-        return found
+        return Counter(_name(match) for match in _LINE.finditer(self.raw) if match["who"] != b"lua")
 
     def most_inner(self) -> dict[str, int]:
         """Return the most commands that one call of each script ran."""
@@ -42,7 +38,7 @@ class Watched:
                 inner += 1
                 most[name] = max(most[name], inner)
             else:
-                name, inner = _name(match["command"].decode(), (match["first"] or b"").decode("utf-8", "replace")), 0
+                name, inner = _name(match), 0
         return dict(most.most_common())
 
 
@@ -69,9 +65,12 @@ def _read(wire: socket.socket, watched: Watched) -> None:
         watched.raw += chunk
 
 
-def _name(command: str, first: str) -> str:
-    """Return a script's name for its call; a command on a job's row is told apart, because only submitters look at those."""
+def _name(match: re.Match[bytes]) -> str:
+    """Return a script's name for its call; two looks that others than a turn's steps take are told apart."""
+    command, first = match["command"].decode().upper(), (match["first"] or b"").decode("utf-8", "replace")
     function = _FUNCTION.match(first)
-    if command.upper() == "FCALL" and function:
+    if command == "FCALL" and function:
         return function[1]
-    return command.upper() + (" job" if ":j:job_" in first else "")
+    if command == "HGET" and (":j:job_" in first or match["second"] == b"fu"):
+        return "HGET job" if ":j:job_" in first else "HGET fu"
+    return command

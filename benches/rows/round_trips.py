@@ -1,7 +1,8 @@
 """How many commands does a worker send per step, between begin's answer and the ending?
 
 A known number of turns of three steps (model, tool, model) runs to its end while MONITOR tells every command that clients
-send. What is sent once per turn or by others is known by name; everything else counts as a step's.
+send. What is sent once per turn, once a second whatever the steps do (`HGET fu`: does somebody follow), or by others is
+known by name and shown under `more`; everything else counts as a step's.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ SESSIONS = 100
 # Of the submitter, the dispatcher and the supervisor; and a worker's before begin answers, or of its life as a whole.
 ELSEWHERE = frozenset(
     {"accept", "SUBSCRIBE", "UNSUBSCRIBE", "dispatch", "XREAD", "tick", "beat", "begin", "BLMPOP", "PING", "TIME", "ZRANGEBYSCORE", "HMGET"}
-    | {"CLIENT", "INFO", "CONFIG", "HSETNX", "ECHO", "MONITOR", "HELLO", "FUNCTION", "HGET job"}
+    | {"CLIENT", "INFO", "CONFIG", "HSETNX", "ECHO", "MONITOR", "HELLO", "FUNCTION", "HGET job", "HGET fu"}
 )
 
 
