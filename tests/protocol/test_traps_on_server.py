@@ -453,7 +453,7 @@ BROKEN: dict[str, tuple[Callable[[Scene], Awaitable[None]], str, str]] = {
         test_fifty_approvals_in_one_turn_are_not_counted_as_fifty_failed_attempts,
         *("if a.append or a.settle then set(h, 'at', 0) end", ""),
     ),
-    "trap-78": (test_a_turn_of_a_newer_agent_is_offered_to_no_worker_with_an_older_one, "newer and h.tv or 0", "0"),
+    "trap-78": (test_a_turn_of_a_newer_agent_is_offered_to_no_worker_with_an_older_one, "nil, serial end", "nil, 0 end"),
     "trap-81": (
         test_free_slots_are_spread_over_the_tenants_that_wait,
         *("local tag = start + est / tonumber(limit('wt:' .. h.tn) or 1)", "local tag = start"),

@@ -41,18 +41,22 @@ local function main()
         local r = row(h, ord, c)
         strangers[i] = m .. ' ' .. (r and r.tj or '')
       else
-        strangers[i] = m .. ' ' .. load(m).ep
+        strangers[i] = m .. ' ' .. (call('HGET', head_key(m), 'ep') or 0)
       end
     end
   end
-  local info, lists = fleet_of(owner), {}
+  local info, lists, named = fleet_of(owner), {}, {}
   for _, pool in ipairs(info and info.pools or {}) do
     for agent, serial in pairs(info.agents or {}) do
       local low = tonumber(limit('lo:' .. pool .. ':' .. agent) or serial)
       if low < serial then
         for _, v in ipairs(call('HVALS', P .. 'serve:' .. pool .. ':' .. agent)) do
           local s = tonumber(string.match(v, '^%d+'))
-          if s > low and s <= serial then lists[#lists + 1] = pool .. ':' .. agent .. '@' .. s end
+          local list = pool .. ':' .. agent .. '@' .. s
+          if s > low and s <= serial and not named[list] then
+            named[list] = true
+            lists[#lists + 1] = list
+          end
         end
       end
     end

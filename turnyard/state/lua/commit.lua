@@ -26,7 +26,7 @@ local function main()
   set(h, 'rv', k)
   if a.append or a.settle then set(h, 'at', 0) end
   local own = write(a)
-  local tired = NOW - h.bg >= SOONEST and NOW - h.bg >= tonumber(limit('quantum') or 30000) and call('ZCARD', FLOWS) > 0
+  local tired = NOW - h.bg >= SOONEST and NOW - h.bg >= tonumber(limit('quantum') or 30000) and others_wait(h)
   park_rows(a.park or {})
   settle_rows(a.settle or {})
   if not closing and not tired then

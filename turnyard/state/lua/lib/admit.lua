@@ -1,14 +1,19 @@
 -- admit(): lock a session, take a slot, hand the turn to a pool's workers, while there is room for it.
 local BEGIN_BY, LOOK_AHEAD = 3000, 16
 
-local function serial_room(pool, agent, serial)
-  local room = 0
+-- The lowest serial alive that may run a turn of this serial, whose list all who may run it serve; nil when none has room.
+local function serial_with_room(pool, agent, serial)
+  local room, lowest = 0, nil
   local serve = call('HGETALL', P .. 'serve:' .. pool .. ':' .. agent)
   for i = 1, #serve, 2 do
     local s, capacity = string.match(serve[i + 1], '^(%d+):(%d+)$')
-    if tonumber(s) >= serial then room = room + tonumber(capacity) - call('SCARD', P .. 'w:' .. serve[i]) end
+    s = tonumber(s)
+    if s >= serial then
+      room = room + tonumber(capacity) - call('SCARD', P .. 'w:' .. serve[i])
+      lowest = math.min(lowest or s, s)
+    end
   end
-  return room
+  return room > 0 and lowest or nil
 end
 
 -- The resource that keeps this session from running, or nil.
@@ -18,7 +23,7 @@ local function obstacle(h)
     local most = limit('l:' .. res[i])
     if most and call('SCARD', P .. 'run:' .. res[i]) >= tonumber(most) then return res[i] end
   end
-  if not limit('lo:' .. h.po .. ':' .. h.ag) then return res[2] end
+  if call('SCARD', P .. 'run:' .. res[2]) >= tonumber(limit('ca:' .. h.po .. ':' .. h.ag) or 0) then return res[2] end
   if call('SCARD', P .. 'run:' .. res[3]) >= tonumber(limit('c:' .. h.po) or 0) then return res[3] end
   return nil
 end
@@ -51,7 +56,8 @@ local function candidate(flow)
       local res = obstacle(h)
       if res then return nil, h, res end
       local newer = h.tv > tonumber(limit('lo:' .. h.po .. ':' .. h.ag))
-      if not newer or serial_room(h.po, h.ag, h.tv) > 0 then return h, h, nil, newer and h.tv or 0 end
+      local serial = newer and serial_with_room(h.po, h.ag, h.tv) or 0
+      if not newer or serial > 0 then return h, h, nil, serial end
     end
   end
   return nil
@@ -76,18 +82,12 @@ local function assign(flow, h, start, serial)
   call('RPUSH', P .. 'turns:' .. h.po .. ':' .. h.ag .. '@' .. serial, h.sid .. ' ' .. h.ep)
 end
 
--- Nothing runs and nothing waits: the clock of shares catches up and all tags go.
-local function sweep_tags()
-  local all, v = call('HGETALL', LIMITS), 0
-  for i = 1, #all, 2 do
-    local tenant = string.match(all[i], '^vt:(.*)$')
-    if tenant then
-      v = math.max(v, tonumber(all[i + 1]))
-      set_limit(all[i], false)
-      set_limit('last:' .. tenant, false)
-    end
+-- Where one was served or turned away, the next waiter of each resource that still has room is looked at.
+local function wake_next(h, except)
+  if tonumber(limit('nb') or 0) == 0 then return end
+  for _, r in ipairs(resources(h)) do
+    if r ~= except and room_of(r) then wake_one(r) end
   end
-  if v > 0 then set_limit('v', math.max(v, tonumber(limit('v') or 0))) end
 end
 
 local function admit()
@@ -109,13 +109,12 @@ local function admit()
     end
     if h then
       assign(flow, h, start, serial)
+      wake_next(h)
       admitted = admitted + 1
     elseif res ~= 'later' then
       if first then
         block(flow, res)
-        for _, r in ipairs(resources(first)) do
-          if r ~= res and room_of(r) then wake_one(r) end
-        end
+        wake_next(first, res)
       elseif call('ZCARD', flow_key(flow)) == 0 then
         call('ZREM', FLOWS, flow)
       else

@@ -4,15 +4,17 @@ local function fleet_of(owner)
   return raw and cjson.decode(raw) or nil
 end
 
--- serve:<pool>:<agent> maps owner to serial:capacity; lo: is the lowest live serial; c:<pool> the pool's capacity.
+-- serve:<pool>:<agent> maps owner to serial:capacity; lo: is the lowest live serial and ca: the capacity of those who serve
+-- the agent; c:<pool> the pool's capacity.
 local function recount(pool, agent)
-  local lowest
+  local lowest, capacity
   for _, v in ipairs(call('HVALS', P .. 'serve:' .. pool .. ':' .. agent)) do
-    local s = tonumber(string.match(v, '^%d+'))
-    if not lowest or s < lowest then lowest = s end
+    local s, c = string.match(v, '^(%d+):(%d+)$')
+    lowest = math.min(lowest or tonumber(s), tonumber(s))
+    capacity = (capacity or 0) + tonumber(c)
   end
-  local field = 'lo:' .. pool .. ':' .. agent
-  set_limit(field, lowest or false)
+  set_limit('lo:' .. pool .. ':' .. agent, lowest or false)
+  set_limit('ca:' .. pool .. ':' .. agent, capacity or false)
 end
 
 local function join(owner, info)

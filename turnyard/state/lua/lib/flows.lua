@@ -1,6 +1,7 @@
 -- Who may run next: flows by virtual start, their sessions by priority and arrival, and what blocks them.
 -- limits: max, begin_by, quantum, v clock of shares, arr and front counters, nb blocked flows, per tenant vt: tag, last: slot time
--- and wt: weight, per resource l: limit, per flow b: what blocks it, per pool c: capacity, per pool and agent lo: lowest live serial.
+-- and wt: weight, per resource l: limit, per flow b: what blocks it, per pool c: capacity, per pool and agent
+-- lo: lowest live serial and ca: capacity.
 -- A call reads a limit once and writes what it changed at its end.
 local function want_limits(...)
   local names, ask = {...}, {}
@@ -64,7 +65,7 @@ local function tenant_of(flow) return string.match(flow, '^[^/]*') end
 -- All that admission of this session asks of limits, in one read.
 local function want_for(h)
   want_limits('v', 'vt:' .. h.tn, 'last:' .. h.tn, 'wt:' .. h.tn, 'l:t/' .. h.tn, 'l:a/' .. h.ag, 'l:p/' .. h.po, 'c:' .. h.po,
-    'lo:' .. h.po .. ':' .. h.ag, 'b:' .. flow_of(h), 'arr', 'front', 'max', 'begin_by', 'nb')
+    'lo:' .. h.po .. ':' .. h.ag, 'ca:' .. h.po .. ':' .. h.ag, 'b:' .. flow_of(h), 'arr', 'front', 'max', 'begin_by', 'nb')
 end
 
 local function offer(flow)
@@ -132,6 +133,12 @@ end
 
 local function resources(h)
   return {'t/' .. h.tn, 'a/' .. h.ag, 'p/' .. h.po}
+end
+
+-- Whether anybody waits for what this session holds: a slot, or one of its resources.
+local function others_wait(h)
+  local res = resources(h)
+  return call('EXISTS', FLOWS, P .. 'blocked:' .. res[1], P .. 'blocked:' .. res[2], P .. 'blocked:' .. res[3]) > 0
 end
 
 -- Give the slot back: charge what was used, free the resources, wake one waiter of each.

@@ -131,14 +131,18 @@ local function recheck_blocked()
   end
 end
 
--- A tag that v has passed says nothing more once its tenant holds no slot; when nothing runs or waits, all go.
+-- A tag that v has passed says nothing more once its tenant holds no slot; while nothing runs or waits, v passes them all.
 local function forget_tags()
-  if call('EXISTS', RUNNING, FLOWS, P .. 'blocked') == 0 then return sweep_tags() end
+  local rest = call('EXISTS', RUNNING, FLOWS, P .. 'blocked') == 0
   local page = call('HSCAN', LIMITS, limit('cursor') or 0, 'MATCH', 'vt:*', 'COUNT', 50)
   for i = 1, #page[2], 2 do
     local tenant = string.sub(page[2][i], 4)
-    local tag = tonumber(limit('vt:' .. tenant) or 0)
-    if tag <= tonumber(limit('v') or 0) and call('SCARD', P .. 'run:t/' .. tenant) == 0 then
+    local tag, v = tonumber(limit('vt:' .. tenant) or 0), tonumber(limit('v') or 0)
+    if rest and tag > v then
+      v = tag
+      set_limit('v', v)
+    end
+    if tag <= v and call('SCARD', P .. 'run:t/' .. tenant) == 0 then
       set_limit('vt:' .. tenant, false)
       set_limit('last:' .. tenant, false)
     end
