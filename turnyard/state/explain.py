@@ -93,8 +93,10 @@ async def _why_ready(shard: Shard, view: SessionView) -> Explanation:
         return Explanation(
             "tenant_cap", f"tenant {view.tenant} runs as many turns as it may", f"wait, or raise tenants.{view.tenant}.max_concurrent_turns"
         )
+    if blocked.startswith("a/") and f"l:{blocked}" in limits:
+        fix = f"wait, or raise the limit of agent {view.agent}"
+        return Explanation("agent_cap", f"agent {view.agent} runs as many turns as it may", fix)
     if blocked.startswith("a/"):
-        return Explanation(
-            "agent_cap", f"agent {view.agent} runs as many turns as it may, or its workers are older than the turn", "wait, or add workers"
-        )
+        detail = f"the workers of agent {view.agent} have no room, or are older than the turn"
+        return Explanation("no_capacity", detail, "wait, or add workers that have this version of the agent")
     return Explanation("no_capacity", f"pool {view.pool} has no free worker", "wait, or add workers to the pool")

@@ -1,5 +1,5 @@
 -- admit(): lock a session, take a slot, hand the turn to a pool's workers, while there is room for it.
-local BEGIN_BY, LOOK_AHEAD = 3000, 16
+local BEGIN_BY, LOOK_AHEAD, ADMIT = 3000, 16, 20
 
 -- The lowest serial alive that may run a turn of this serial, whose list all who may run it serve; nil when none has room.
 local function serial_with_room(pool, agent, serial)
@@ -23,8 +23,8 @@ local function obstacle(h)
     local most = limit('l:' .. res[i])
     if most and call('SCARD', P .. 'run:' .. res[i]) >= tonumber(most) then return res[i] end
   end
-  if call('SCARD', P .. 'run:' .. res[2]) >= tonumber(limit('ca:' .. h.po .. ':' .. h.ag) or 0) then return res[2] end
   if call('SCARD', P .. 'run:' .. res[3]) >= tonumber(limit('c:' .. h.po) or 0) then return res[3] end
+  if call('SCARD', P .. 'run:' .. res[2]) >= tonumber(limit('ca:' .. h.po .. ':' .. h.ag) or 0) then return res[2] end
   return nil
 end
 
@@ -90,11 +90,15 @@ local function wake_next(h, except)
   end
 end
 
+-- At most ADMIT in one call, to keep it short; a wake entry on ingress asks for the rest.
 local function admit()
   local admitted = 0
   local room
   for _ = 1, 128 do
-    if admitted >= 64 then break end
+    if admitted >= ADMIT then
+      call('XADD', KEYS[1], '*', 'v', 1, 'kind', 'wake')
+      break
+    end
     local top = call('ZRANGE', FLOWS, 0, 0, 'WITHSCORES')
     local flow = top[1]
     if not flow then break end
