@@ -42,11 +42,11 @@ async def test_messages_become_one_turn_in_the_order_of_acceptance(scene: Scene)
     assert shown(view) == ["a", "b", "c"]
 
 
-async def test_one_call_applies_at_most_sixty_four_entries_and_says_that_more_wait(scene: Scene) -> None:
-    for i in range(70):
+async def test_one_call_applies_at_most_twenty_entries_and_says_that_more_wait(scene: Scene) -> None:
+    for i in range(26):
         await scene.say(session=f"s{i}")
     done = await flows.dispatch(scene.yard.shards[0], limit=1000)
-    assert (done.applied, done.left) == (64, True)
+    assert (done.applied, done.left) == (20, True)
     done = await flows.dispatch(scene.yard.shards[0])
     assert (done.applied, done.left) == (6, False)
 

@@ -234,6 +234,8 @@ def server_arguments(binary: ServerBinary, *, directory: Path, socket: Path) -> 
         "appendfsync": "everysec",
         "save": "",
         "maxmemory-policy": "noeviction",
+        # A session's log starts small: a node of 4 KB for each would be most of what an idle session costs.
+        "stream-node-max-bytes": "512",
     }
     return [str(binary.path), *(word for name, value in options.items() for word in (f"--{name}", value))]
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from turnyard.state.yard import Shard
 
-MAX_BATCH = 64
+MAX_BATCH = 20  # some 17 commands each: one call stays under 400
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 --
 -- KEYS  ingress  stream: read from its head and deleted here. Others carry its hash tag: sessions' head, inbox, next, log and calls,
 --                flows, f:<flow>, running, run:<resource>, turns:<pool>:<agent>@<serial>, limits, deadlines, dead
--- ARGV  limit    entries to apply, 1..64
+-- ARGV  limit    entries to apply, at least 1
 -- Returns applied, admitted, left (1: more entries wait), dead (unreadable entries moved to `dead`)
 -- A lost reply costs nothing: what was applied is gone from ingress.
 local function main()
