@@ -89,11 +89,30 @@ def exact_path(scope: Scope) -> str:
 
 def stranger(scope: Scope) -> InvalidRequest | None:
     """Return why a request may not reach an open API: it names another host, or a page of another origin sent it."""
-    headers = {name: value.decode("latin-1") for name, value in scope["headers"] if name in (b"host", b"origin")}
-    host = headers.get(b"host", "")
-    if not is_loopback(urlsplit(f"//{host}").hostname or ""):
+    hosts = _values(scope, b"host")
+    if len(hosts) != 1 or not is_loopback(_name_of(f"//{hosts[0]}")):
         return InvalidRequest("without keys this server answers only to localhost: the Host header names something else")
-    origin = headers.get(b"origin")
-    if origin is not None and urlsplit(origin).netloc != host:
+    origins = _values(scope, b"origin")
+    if any(_place_of(origin) != hosts[0] for origin in origins):
         return InvalidRequest("a page of another origin may not use this server")
     return None
+
+
+def _values(scope: Scope, name: bytes) -> list[str]:
+    return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
+
+
+def _name_of(url: str) -> str:
+    """Return the host that a URL names, nothing when it cannot be read or hides the name behind a user."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return ""
+    return "" if "@" in parts.netloc else parts.hostname or ""
+
+
+def _place_of(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""
