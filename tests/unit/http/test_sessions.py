@@ -221,3 +221,9 @@ async def test_the_api_describes_itself(http: httpx.AsyncClient) -> None:
     orjson.dumps(described)
     undescribed = [f"{m} {p}" for p, routes in described["paths"].items() for m, route in routes.items() if not route.get("description")]
     assert undescribed == []
+
+
+@pytest.mark.parametrize(("state", "holder"), [("running", "w1"), ("idle", None), ("ready", None), ("parked", None)])
+async def test_only_a_running_session_has_a_holder(http: httpx.AsyncClient, edge: FakeEdge, state: str, holder: str | None) -> None:
+    edge.session("s1", state=state, holder="w1")
+    assert (await http.get("/v1/sessions/s1")).json()["holder"] == holder

@@ -71,7 +71,8 @@ async def _play(app: str, folder: Path, *, keep: bool) -> bool:
         await _tell(tell, stage, folder)
         if keep:
             tell.line("demo", f"the yard stays up until Ctrl-C; its state is in {stage.state.root}")
-            await asyncio.Event().wait()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
     return not tell.broken
 
 
@@ -95,7 +96,7 @@ async def _tell(tell: Transcript, stage: Stage, folder: Path) -> None:
                 await examine(scene)
         except (TimeoutError, TurnyardError) as error:
             tell.check("the story comes to its end", kept=False, seen=str(error) or f"not within {STORY_S:g} s")
-    tell.table("What it took", [*scene.figures.items(), ("time", f"{tell.elapsed_s:.1f} s")])
+    tell.table("What the story took", [*scene.figures.items(), ("time", f"{tell.elapsed_s:.1f} s")])
     tell.verdict()
 
 

@@ -33,7 +33,7 @@ _DRAIN_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A yard that is up. `redis_url` and `server` are its server's; `pids` names the roles' processes at the start."""
+    """A yard that is up. `redis_url` is where its server is, `server` what kind of one."""
 
     url: str
     redis_url: str

@@ -22,6 +22,7 @@ from turnyard.providers.scripted import Scripted
 AGENT = "studio"
 JOURNAL = Path("calls.jsonl")
 PICTURE = Path("picture.done")
+SCRIPT = Path(__file__).with_name("studio.yaml")
 PRINT_S = 0.7
 _LOOK_EVERY_S = 0.05
 
@@ -76,4 +77,4 @@ def _note(ctx: ToolContext[Any], name: str, phase: Any, about: str) -> None:
 
 
 app = App()
-app.agent(AGENT, model=Watched(Path(__file__).with_name("studio.yaml")), instructions="You run a small studio.", tools=[render, print_card])
+app.agent(AGENT, model=Watched(SCRIPT), instructions="You run a small studio.", tools=[render, print_card])
