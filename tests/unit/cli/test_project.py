@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from platforms.http.options import HttpOptions
 from turnyard.cli.entry import run
 from turnyard.cli.project import TEMPLATES
 from turnyard.settings import load_settings
@@ -35,6 +36,14 @@ def test_what_init_writes_is_well_formed(tmp_path: Path):
     load_settings(tmp_path / "hello" / "turnyard.yaml", environ={})
     compose = yaml.safe_load((tmp_path / "hello" / "compose.yaml").read_text())
     assert set(compose["services"]) == {"valkey", "dispatcher", "worker", "lifted", "http"}
+
+
+def test_the_services_that_init_writes_may_listen_where_they_are_told_to(tmp_path: Path):
+    assert run(["init", str(tmp_path / "hello")]) == 0
+    http = yaml.safe_load((tmp_path / "hello" / "compose.yaml").read_text())["services"]["http"]
+    settings = load_settings(tmp_path / "hello" / "turnyard.yaml", environ=http["environment"])
+    host = http["command"][http["command"].index("--host") + 1]
+    HttpOptions(host=host, allow_open=settings.platforms.http.allow_open).check()
 
 
 def test_the_scripted_model_of_the_sample_is_accepted(tmp_path: Path):
