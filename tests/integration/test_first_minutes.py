@@ -171,6 +171,11 @@ def test_a_wait_that_is_too_short_exits_with_8_and_the_job_goes_on(yard: Shell):
     assert job in {row["id"] for row in yard.rows("jobs", "list", "--session", "s4")}
 
 
+def test_a_wait_for_what_comes_from_outside_says_so(yard: Shell):
+    _, err = yard.type("submit", "hello", "order a part", "--session", "s5", "--wait", "--timeout", "3", code=8)
+    assert "waits for order (callback) until" in err
+
+
 def test_a_job_is_followed_to_its_end(yard: Shell):
     job = str(yard.rows("submit", "hello", "add 1 and 1")[0]["id"])
     events = yard.rows("jobs", "follow", job)
@@ -199,13 +204,13 @@ def test_operators_see_agents_and_a_clean_bill_of_health(yard: Shell):
     assert {"pid", "role", "running", "capacity", "beat_age_s"} <= yard.rows("workers", "list")[0].keys()
 
 
-def test_chat_answers_line_by_line(yard: Shell):
+def test_chat_answers_line_by_line_and_waits_for_no_call_in_the_background(yard: Shell):
     command = [sys.executable, "-m", "turnyard.cli", "chat", "--session", "talk"]
     done = subprocess.run(
         command,
         cwd=yard.folder,
         env=yard.environ,
-        input="add 2 and 2\n/quit\n",
+        input="order a part\nadd 2 and 2\n/quit\n",
         capture_output=True,
         text=True,
         timeout=WITHIN_S,

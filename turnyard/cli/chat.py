@@ -107,7 +107,8 @@ class Conversation:
             if text == "/new":
                 await self._client.new(self._session)
                 continue
-            handle = await self._client.submit(self._agent, text, session=self._session)
+            # Done with its turn: a call that goes on in the background may take days, and the next line would wait for it.
+            handle = await self._client.submit(self._agent, text, session=self._session, complete_when="turn")
             async for event in envelopes(handle.events()):
                 printer.show(event)
 

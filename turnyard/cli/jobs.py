@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,12 +12,14 @@ import typer
 from turnyard.cli.api import with_client
 from turnyard.cli.options import Config, Json, Key, Url
 from turnyard.cli.output import say, show, write, write_json
-from turnyard.errors import InvalidRequest
+from turnyard.errors import InvalidRequest, Overloaded, StoreUnavailable
 
 if TYPE_CHECKING:
     from turnyard.client import Client
 
 WAIT_S = 300.0
+# After so long a person wants to know why nothing comes.
+FIRST_LOOK_S = 2.0
 COLUMNS = ("id", "state", "agent", "session", "created_at", "text")
 
 group = typer.Typer(help="Send messages and look after their answers.", no_args_is_help=True)
@@ -160,10 +163,20 @@ BUSY = frozenset({"running", "ready", "debounce", "retry_delay"})
 
 
 async def _wait(client: Client, job: str, timeout_s: float) -> dict[str, Any]:
+    first_s = min(FIRST_LOOK_S, timeout_s)
     try:
-        return await client.wait_job(job, timeout_s=timeout_s)
+        with contextlib.suppress(TimeoutError):
+            return await client.wait_job(job, timeout_s=first_s)
+        with contextlib.suppress(StoreUnavailable, Overloaded):
+            _tell_what_it_waits_for((await client.job(job)).data)
+        return await client.wait_job(job, timeout_s=timeout_s - first_s)
     except TimeoutError:
         raise TimeoutError(f"job {job} has not ended within {timeout_s:g} s and goes on: turnyard jobs wait {job}") from None
+
+
+def _tell_what_it_waits_for(job: dict[str, Any]) -> None:
+    for call in job["waiting_for"]:
+        say(f"waits for {call['tool'] or call['call']} ({call['kind']}) until {call['expires_at']}: turnyard explain {job['session']}")
 
 
 def pairs(given: Sequence[str]) -> dict[str, str]:
