@@ -227,8 +227,23 @@ def main(argv: list[str]) -> int:
         work = make_work(options, SystemClock())
         return lifecycle.run(ChildProcess(options, work, line, SystemClock()).run(sock, first["owner"]))
     except ConfigError as error:
-        log.error("stopped: %s", error)  # noqa: TRY400 - the message is meant for people; a traceback would hide it
-        return EXIT_CONFIG
+        return _unusable(error)
+    except ExceptionGroup as group:
+        # What the app turns out to lack once it is opened comes out of the group of this child's tasks.
+        faults = group.subgroup(ConfigError)
+        if faults is None:
+            raise
+        return _unusable(_first(faults))
+
+
+def _first(group: BaseExceptionGroup[ConfigError]) -> ConfigError:
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
+
+
+def _unusable(error: ConfigError) -> int:
+    log.error("stopped: %s", error)
+    return EXIT_CONFIG
 
 
 if __name__ == "__main__":

@@ -31,6 +31,14 @@ async def test_an_app_that_is_not_there_ends_the_worker_with_3_and_names_it(clea
     assert "sample.py" in worker.log()
 
 
+async def test_a_model_file_that_is_missing_ends_the_worker_with_3_and_names_it(clean: str, roles: Roles, app: SampleApp) -> None:
+    app.path.write_text('from turnyard import App\napp = App()\napp.agent("x", model="scripted:nowhere.yaml", instructions="")\n')
+    worker = roles.worker(clean, app.path)
+    assert worker.process.wait(30) == 3
+    assert "nowhere.yaml" in worker.log()
+    assert "Traceback" not in worker.log()
+
+
 async def test_a_server_that_is_away_at_the_start_is_waited_for(roles: Roles, app: SampleApp) -> None:
     worker = roles.worker("unix:///nowhere/redis.sock", app.path, health=True)
     await wait_until(lambda: worker.answers("/readyz") == 503, description="it to say that it is not ready")
