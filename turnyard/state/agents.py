@@ -19,6 +19,12 @@ local serial = redis.call('HINCRBY', KEYS[1], ARGV[2], 1)
 redis.call('HSET', KEYS[1], ARGV[1], serial)
 return serial
 """
+_SEEN_UNLESS_OLDER = """
+local was = redis.call('HGET', KEYS[1], ARGV[1])
+if was and cjson.decode(was).serial > tonumber(ARGV[2]) then return 0 end
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
+return 1
+"""
 
 
 async def publish(yard: Yard, manifest: Manifest) -> Manifest:
@@ -33,9 +39,7 @@ async def publish(yard: Yard, manifest: Manifest) -> Manifest:
         serial = int(await yard.redis.eval(_SAME_VERSION_OR_NEXT, 1, SERIALS, f"{manifest.name}@{manifest.version}", manifest.name))
         seconds, micros = await yard.redis.time()
         known = replace(manifest, serial=serial, published_at=seconds * 1000 + micros // 1000)
-        raw = await yard.redis.hget(AGENTS, manifest.name)
-        if raw is None or parse_manifest(raw).serial <= serial:
-            await yard.redis.hset(AGENTS, manifest.name, known.to_json())
+        await yard.redis.eval(_SEEN_UNLESS_OLDER, 1, AGENTS, manifest.name, serial, known.to_json())
     return known
 
 

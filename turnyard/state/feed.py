@@ -80,7 +80,11 @@ class _Follower:
     def offer(self, item: FeedItem) -> None:
         if self.queue.qsize() < _BUFFER:
             self.queue.put_nowait(item)
-        elif not self.dropped:
+        else:
+            self.drop()
+
+    def drop(self) -> None:
+        if not self.dropped:
             self.dropped = True
             self.queue.put_nowait(None)
 
@@ -131,6 +135,22 @@ class _Reader:
                 await self._read()
             except (TimeoutError, rx.RedisError, OSError):
                 await self.shard.clock.sleep(0.2)
+                with contextlib.suppress(TimeoutError, rx.RedisError, OSError):
+                    await self._step_back()
+
+    async def _step_back(self) -> None:
+        """After a failover that lost writes, a stream may end before our place in it, and goes on from there.
+
+        Who followed its log has seen what is no more: it is dropped, and resumes with what there is now.
+        """
+        for key, cursor in list(self.cursors.items()):
+            found = await self.shard.redis.execute_command("XREVRANGE", key, "+", "-", "COUNT", 1)
+            last = text(found[0][0]) if found else "0-0"
+            if _place(last) < _place(cursor):
+                self.cursors[key] = last
+                if key.endswith(":log"):
+                    for follower in self.followers.get(self._stores[key].partition(".")[0], []):
+                        follower.drop()
 
     async def _read(self) -> None:
         streams: list[str] = [self._wake_key, *self.cursors]
@@ -158,6 +178,11 @@ class _Reader:
                     follower.offer(item)
             if not live and isinstance(item.record, LogRecord) and item.record.type == OPENED:
                 await self.add(store_key(session, int(item.record.extra["x"])))
+
+
+def _place(eid: str) -> tuple[int, int]:
+    seq, _, k = eid.partition("-")
+    return int(seq), int(k)
 
 
 def _record(ordinal: int, eid: Any, fields: Any) -> FeedItem:
@@ -217,7 +242,7 @@ class Feed:
             if deltas:
                 await follow(self._yard, session_key, _FOLLOW_S)
             seen: dict[int, int] = {}
-            async for item in self._backlog(shard, session_key, count, after or FeedId(0, 0)):
+            async for item in self._backlog(shard, session_key, count, after or FeedId(0, 0), seen):
                 seen[item.id.ordinal] = item.id.seq
                 yield item
             while (item := await follower.queue.get()) is not None:
@@ -228,11 +253,15 @@ class Feed:
         finally:
             reader.part(follower)
 
-    async def _backlog(self, shard: Shard, session: str, count: int, after: FeedId) -> AsyncIterator[FeedItem]:
+    async def _backlog(self, shard: Shard, session: str, count: int, after: FeedId, seen: dict[int, int]) -> AsyncIterator[FeedItem]:
+        """Yield what the logs hold behind `after`; note in `seen` from where on each of them is new."""
         for ordinal in range(count):
-            at = after.seq if ordinal == after.ordinal else 0
-            if ordinal < after.ordinal:
-                at = await _last_seq(shard, store_key(session, ordinal))
+            at = 0
+            if ordinal <= after.ordinal:
+                # a log that lost writes in a failover may end before `after`
+                last = await _last_seq(shard, store_key(session, ordinal))
+                at = last if ordinal < after.ordinal else min(after.seq, last)
+            seen[ordinal] = at
             while True:
                 with reading(f"log of {session}"):
                     key = shard.keys.log(store_key(session, ordinal))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING, Any, cast
 
 import orjson
@@ -110,6 +110,7 @@ class JobWatch:
         self._yard = yard
         self.channel = f"ty:ended:{secrets.token_hex(8)}"
         self._waiting: dict[str, asyncio.Future[None]] = {}
+        self._waiters: Counter[str] = Counter()
         self._ended: OrderedDict[str, None] = OrderedDict()
         self._task: asyncio.Task[None] | None = None
 
@@ -140,16 +141,19 @@ class JobWatch:
             del self._ended[job]
             return
         future = self._waiting.setdefault(job, asyncio.get_running_loop().create_future())
+        self._waiters[job] += 1
         look_s = _FIRST_LOOK_S
-        while not future.done():
-            done, _ = await asyncio.wait([future], timeout=look_s)
-            if done:
-                break
-            if await self._is_over(job):
-                self._announce(job)
-            look_s = min(_LAST_LOOK_S, look_s * 2)
-        self._waiting.pop(job, None)
-        self._ended.pop(job, None)
+        try:
+            while not future.done():
+                done, _ = await asyncio.wait([future], timeout=look_s)
+                if not done and await self._is_over(job):
+                    self._announce(job)
+                look_s = min(_LAST_LOOK_S, look_s * 2)
+        finally:
+            self._waiters[job] -= 1
+            if not self._waiters[job]:
+                del self._waiters[job], self._waiting[job]
+            self._ended.pop(job, None)
 
     async def done(self, job: str, *, tenant: str = "default", timeout_s: float | None = None) -> Job:
         """Return the job once it has ended.

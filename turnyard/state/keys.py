@@ -31,6 +31,7 @@ LIFETIMES: dict[str, str] = {
     r"ty:\{[^}]*\}:s:\w+:(head|inbox|next)": "as long as the session",
     r"ty:\{[^}]*\}:h:\w+\.\d+:(log|calls)": "as long as the session",
     r"ty:\{[^}]*\}:h:\w+\.\d+:live": "TTL 60 s",
+    r"ty:\{[^}]*\}:x:[0-9a-f]+": "TTL 60 s",
     r"ty:\{[^}]*\}:j:job_\w+": "TTL from its end",
     r"ty:\{[^}]*\}:d:\d+:\d+": "TTL 2 days",
 }

@@ -137,13 +137,26 @@ async def _tool(shard: Shard, store: str, seq: int) -> str:
 
 
 async def list_sessions(yard: Yard, *, tenant: str, limit: int = 50, before_ms: int | None = None) -> list[SessionView]:
-    """Return a tenant's sessions, latest arrival first; `before_ms` is the `updated_ms` to go on after."""
+    """Return a tenant's sessions, latest arrival first; `before_ms` is the `updated_ms` to go on after.
+
+    Sessions of the same millisecond stay together, so that none is between two pages: a page may be longer than `limit`.
+    """
+    highest = f"({before_ms}" if before_ms is not None else "+inf"
+    found = await _listed(yard, tenant, highest, "-inf", limit)
+    found.sort(key=lambda row: -row[0])
+    page = found[:limit]
+    if len(found) >= limit and page:
+        last = page[-1][0]
+        page = [row for row in page if row[0] != last] + await _listed(yard, tenant, last, last, -1)
+    views = [await read_by_key(shard, sid) for _, shard, sid in page]
+    return [view for view in views if view is not None]
+
+
+async def _listed(yard: Yard, tenant: str, highest: str | float, lowest: str | float, most: int) -> list[tuple[float, Shard, str]]:
     found: list[tuple[float, Shard, str]] = []
     for shard in yard.shards:
         with reading(f"sessions of {tenant}"):
-            highest = f"({before_ms}" if before_ms is not None else "+inf"
-            page = await shard.redis.zrevrangebyscore(shard.keys.index(tenant), highest, "-inf", start=0, num=limit, withscores=True)
-        found += [(score, shard, text(sid)) for sid, score in page]
-    found.sort(key=lambda row: -row[0])
-    views = [await read_by_key(shard, sid) for _, shard, sid in found[:limit]]
-    return [view for view in views if view is not None]
+            key = shard.keys.index(tenant)
+            rows = await shard.redis.zrevrangebyscore(key, highest, lowest, start=0, num=most, withscores=True)
+        found += [(score, shard, text(sid)) for sid, score in rows]
+    return found
