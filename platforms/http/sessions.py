@@ -51,7 +51,7 @@ async def get_sessions(
 ) -> Response:
     """List sessions, last used first."""
     views = await desk.edge.list_sessions(tenant=tenant, limit=limit, before=read_cursor(before))
-    return page([session_shape(view) for view in views], after=str(views[-1].updated_ms) if len(views) == limit else None)
+    return page([session_shape(view) for view in views], after=str(views[-1].updated_ms) if len(views) >= limit else None)
 
 
 @router.get("/{session}", response_model=SessionShape)

@@ -54,7 +54,7 @@ async def list_jobs(
         found += await _jobs_of(edge, view, tenant=tenant, state=state, limit=limit - len(found))
         if len(found) >= limit:
             return found, str(view.updated_ms) if i + 1 < len(views) else None
-    return found, str(views[-1].updated_ms) if len(views) == _SESSIONS else None
+    return found, str(views[-1].updated_ms) if len(views) >= _SESSIONS else None
 
 
 async def _jobs_of(edge: Edge, view: SessionView, *, tenant: str, state: str | None, limit: int) -> list[Job]:
