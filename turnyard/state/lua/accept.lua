@@ -8,7 +8,8 @@
 --       control  session key, name, event id, bucket, turn or ''
 --       notice   session key, event id, bucket, flat pairs as user, body, group, key, clear (0 | 1)
 --       job      job: cancel it
---       An outcome without a secret comes from inside: a lifted task's result counts even when its row was given to another.
+--       An outcome without a secret comes from inside: a lifted task's result counts even when its row was given to another;
+--       `cancelled` says that the task was stopped because its call has an outcome, and is no outcome of its own.
 -- Returns code [position, state]: accepted | duplicate | mismatch | busy | inbox_full | late | gone | conflict | expired
 -- A lost reply costs nothing: the same call answers duplicate with the first answer.
 
@@ -19,16 +20,15 @@ local function pairs_of(i)
 end
 
 -- A repeated control or notice is known for one to two days.
-local function seen(id, bucket, value)
+local function seen(id, bucket)
   local day = math.floor(NOW / 86400000)
-  for d = day - 1, day do
-    local was = call('HGET', P .. 'd:' .. d .. ':' .. bucket, id)
-    if was then return was end
-  end
-  local k = P .. 'd:' .. day .. ':' .. bucket
+  return call('HGET', P .. 'd:' .. day .. ':' .. bucket, id) or call('HGET', P .. 'd:' .. day - 1 .. ':' .. bucket, id)
+end
+
+local function remember(id, bucket, value)
+  local k = P .. 'd:' .. math.floor(NOW / 86400000) .. ':' .. bucket
   call('HSET', k, id, value)
   call('EXPIRE', k, 2 * 86400)
-  return nil
 end
 
 local function introduce(h, m)
@@ -63,13 +63,7 @@ end
 
 local function decide(h, r, value)
   r.d = value
-  if value == 'allow' then
-    if r.aw == 1 and r.s == 'parked' then add(h, 'aw', -1) end
-    r.s, r.aw = 'allowed', 0
-    put_row(h, r)
-  else
-    settle(h, r, 'denied')
-  end
+  if value == 'allow' then allow(h, r) else settle(h, r, 'denied') end
 end
 
 local function resolved(h, r, what, by)
@@ -85,12 +79,12 @@ local function outcome()
   local late = false
   if owner ~= '' and r.tk == owner and r.tj == task then drop_task(h, r) end
   if value == 'allow' or value == 'deny' then
-    if r.d or r.o then
+    if r.d or r.o or r.k ~= 'approval' then
       put_row(h, r)
       return {r.d == value and 'duplicate' or 'conflict', 0, r.d or r.o}
     end
     decide(h, r, value)
-  elseif (r.o == 'unknown' or r.o == 'timeout') and not r.la then
+  elseif (r.o == 'unknown' or r.o == 'timeout') and not r.la and value ~= 'cancelled' then
     r.la, late = value, true
     call('HSET', k, c .. ':l', body)
     put_row(h, r)
@@ -99,6 +93,7 @@ local function outcome()
     local first = call('HGET', k, c .. (r.la and ':l' or ':r'))
     return {first == body and 'duplicate' or 'conflict', 0, r.o}
   else
+    if value == 'cancelled' then value = 'error' end
     call('HSET', k, c .. ':r', body)
     settle(h, r, value)
   end
@@ -112,8 +107,9 @@ local function control()
   if h.new then return {'gone'} end
   if name == 'cancel' and turn == '' then turn = h.tu end
   local late = name == 'cancel' and (turn == '' or turn ~= h.tu)
-  local first = seen(id, bucket, late and 'late' or 'accepted')
+  local first = seen(id, bucket)
   if first then return {first == 'late' and 'late' or 'duplicate'} end
+  remember(id, bucket, late and 'late' or 'accepted')
   if late then return {'late'} end
   call('XADD', KEYS[1], '*', 'v', 1, 'kind', name, 'sid', h.sid, 'tu', turn)
   return {'accepted', 0, h.st}
@@ -125,9 +121,10 @@ local MOST_ITEMS = 400
 local function notice()
   local h, id, bucket = load(ARGV[2]), ARGV[3], ARGV[4]
   local m, i = pairs_of(5)
+  if seen(id, bucket) then return {'duplicate'} end
   local full = call('XLEN', inbox_key(h.sid)) + call('XLEN', next_key(h.sid)) >= MOST_ITEMS
   if full and ARGV[i + 3] ~= '1' then return {'inbox_full', h.q, ''} end
-  if seen(id, bucket, 'accepted') then return {'duplicate'} end
+  remember(id, bucket, 'accepted')
   introduce(h, m)
   call('XADD', KEYS[1], '*', 'v', 1, 'kind', ARGV[i + 3] == '1' and 'clear' or 'notice', 'sid', h.sid, 'gr', ARGV[i + 1], 'ky', ARGV[i + 2], 'b', ARGV[i])
   return {'accepted', h.q, ''}

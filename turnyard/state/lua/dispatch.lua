@@ -32,6 +32,15 @@ local function main()
     call('XADD', P .. 'dead', 'MAXLEN', '~', 10000, '*', 'reason', reason, unpack(kept))
   end
 
+  -- The job of such a message ends, and its place in the queue is free again.
+  local function fail_job(e)
+    local h = e.kind == 'user' and e.sid and e.job and load(e.sid)
+    if not h or h.new or call('HGET', job_key(e.job), 'st') ~= 'queued' then return end
+    add(h, 'q', -1)
+    call('HSET', job_key(e.job), 'er', '{"code":"internal","message":"the message could not be read back and was set aside","retryable":false}')
+    end_job(e.job, 'failed')
+  end
+
   for i = 1, math.min(#batch, limit) do
     local e = item(batch[i])
     ids[i] = e.eid
@@ -40,6 +49,7 @@ local function main()
       APPLY[e.kind](h, e)
     elseif e.kind ~= 'wake' then
       dead = dead + 1
+      fail_job(e)
       bury(batch[i][2], h and 'no such session' or 'unreadable event')
     end
   end

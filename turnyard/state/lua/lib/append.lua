@@ -12,7 +12,7 @@ local function say(x)
   local calls = {}
   for _, c in ipairs(x.calls or {}) do
     local q = record(h, h.ts, true, 't', 'tool/call', 'u', h.tu, 's', h.rv, 'c', c.id, 'k', c.k, body_of({}, body(c.b)))
-    local r = {c = c.id, ord = h.ts, k = c.k, s = 'open', aw = c.aw, i = c.i, qn = c.qn, tm = c.tm, t = h.tu, j = split(h.jw), q = q, tr = 1, re = 1, fresh = true}
+    local r = {c = c.id, ord = h.ts, k = c.k, s = 'open', aw = c.aw, i = c.i, qn = c.qn, tm = c.tm, t = h.tu, ag = h.ag, j = split(h.jw), q = q, tr = 1, re = 1, fresh = true}
     put_row(h, r)
     calls[#calls + 1] = c.id
   end

@@ -1,6 +1,6 @@
 -- Call rows: one JSON value per call in the store's calls hash; field `_` lists those without an outcome.
 -- Keys of a row: k kind, s state, aw awaited, o outcome, d decision, de demoted, la late result taken, an answered, j jobs
--- that wait for it, t turn, i idempotent, tk/tj task owner and arq job, tr tries, re relays, q seq of its tool/call record,
+-- that wait for it, t turn, ag agent that made it, i idempotent, tk/tj task owner and arq job, tr tries, re relays, q seq of its tool/call record,
 -- dl deadline, h hash of the token's secret, qn queue, sk struck, ord store ordinal. <call>:r is the body of its result.
 local DAY = 86400000
 local TOMBSTONE = 7 * DAY
@@ -68,6 +68,17 @@ local function job_key(j) return P .. 'j:' .. j end
 -- How many calls a job still waits for: those that a placeholder answered and whose outcome is not told yet.
 local function job_open(r, d)
   for _, j in ipairs(r.j) do call('HINCRBY', job_key(j), 'op', d) end
+end
+
+-- An approval that was given waits no more; the call is run by the turn.
+local function allow(h, r)
+  if r.s == 'parked' then
+    if r.aw == 1 then add(h, 'aw', -1) end
+    set_waiting(h, r.ord, without(waiting(h, r.ord), r.c))
+    call('ZREM', DEADLINES, call_member(h, r))
+  end
+  r.s, r.aw = 'allowed', 0
+  put_row(h, r)
 end
 
 -- First writer wins; awaiting moves with it. A row that was parked stays as a tombstone for late answers.

@@ -1,0 +1,136 @@
+"""What a repeat, a decision, a dead letter or an agent that changed must not do to turns and rows."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.protocol.scene import DAY_MS, OK, Scene, call
+from turnyard.records.commit import Answer
+from turnyard.state.ingress import accept_outcome, cancel_job
+
+
+async def test_a_repeated_yield_says_that_the_turn_is_over_although_another_worker_runs_it_by_now(scene: Scene) -> None:
+    first, second = await scene.worker(), await scene.worker()
+    view = await scene.open_turn(first)
+    await scene.commit(view, ending="yield")
+    await scene.dispatch()
+    other = await scene.begin(second)
+    assert other is not None
+    again = await scene.commit(view, owner=first, ending="yield")
+    assert (again.code, again.ending, again.ended) == ("ALREADY", "yield", True)
+    await scene.reply(other)
+
+
+async def test_a_repeated_yield_is_over_for_the_old_epoch_when_the_same_worker_has_the_next(scene: Scene) -> None:
+    owner = await scene.worker()
+    view = await scene.open_turn(owner)
+    await scene.commit(view, ending="yield")
+    await scene.dispatch()
+    other = await scene.begin(owner)
+    assert other is not None
+    again = await scene.commit(view, ending="yield")
+    assert again.ended
+    await scene.reply(other)
+
+
+async def test_an_allowed_call_waits_no_more_and_has_no_deadline(scene: Scene) -> None:
+    owner = await scene.worker()
+    view = await scene.open_turn(owner)
+    made = call(view, 0, "approval", awaited=True)
+    view = await scene.park(await scene.ask(view, made), made.id)
+    store = f"{view.session}.0"
+    assert (await scene.outcome(store, made.id, "allow", secret_hash=None)).code == "accepted"
+    shard = scene.shard()
+    assert await shard.redis.hget(shard.keys.calls(store), "_") is None
+    assert await shard.redis.zcard(shard.keys.prefix + "deadlines") == 0
+    view = await scene.start(owner)
+    view = await scene.commit(view, start=(made.id,))
+    view = await scene.commit(view, append=(Answer(made.id, "result", OK),), claim=True)
+    assert (await scene.rows()) == {} or "h" in (await scene.rows())[made.id]
+    await scene.reply(view)
+
+
+@pytest.mark.parametrize("value", ["allow", "deny"])
+async def test_a_call_that_asks_for_no_approval_takes_no_decision(scene: Scene, value: str) -> None:
+    owner = await scene.worker()
+    view = await scene.open_turn(owner)
+    made = call(view, 0, "callback")
+    view = await scene.launch(await scene.ask(view, made), made.id)
+    await scene.reply(view)
+    assert (await scene.outcome(view, made.id, value)).code == "conflict"
+    assert (await scene.rows())[made.id]["s"] == "parked"
+    assert (await scene.outcome(view, made.id)).code == "accepted"
+    await scene.reply(await scene.start(owner))
+
+
+async def test_a_lifted_call_is_run_as_the_agent_that_made_it(scene: Scene) -> None:
+    owner, lifted = await scene.worker(agents={"bot": 0, "other": 0}), await scene.worker(role="lifted")
+    view = await scene.open_turn(owner)
+    made = call(view, 0, "lift")
+    view = await scene.launch(await scene.ask(view, made), made.id, secret=False)
+    await scene.reply(view)
+    await scene.reply(await scene.open_turn(owner, agent="other"))
+    assert (await scene.begin_row(view, made.id, owner=lifted)).agent == "bot"
+    await scene.outcome(view, made.id, owner=lifted, task="task-1")
+    await scene.reply(await scene.start(owner))
+
+
+async def test_a_notice_that_was_taken_is_a_duplicate_even_when_no_more_fit(scene: Scene) -> None:
+    await scene.notice("first", key="k0", event="e0")
+    for i in range(1, 400):
+        await scene.notice("more", key=f"k{i}")
+    await scene.dispatch()
+    assert (await scene.notice("one too many", key="k400")).code == "inbox_full"
+    assert (await scene.notice("first", key="k0", event="e0")).code == "duplicate"
+
+
+async def test_a_message_that_could_not_be_read_gives_its_place_back_and_ends_its_job(scene: Scene) -> None:
+    said = await scene.say()
+    shard = scene.shard()
+    ((eid, fields),) = await shard.redis.xrange(shard.keys.ingress)
+    await shard.redis.xdel(shard.keys.ingress, eid)
+    await shard.redis.xadd(shard.keys.ingress, {**fields, b"dy": b"soon"})
+    assert (await scene.dispatch()).dead == 1
+    assert (await scene.head())["q"] == "0"
+    assert (await scene.job(said)).state == "failed"
+
+
+@pytest.mark.parametrize("outcome", ["timeout", "cancelled"])
+async def test_a_task_that_ends_because_its_call_was_given_up_adds_nothing_to_the_conversation(scene: Scene, outcome: str) -> None:
+    owner, lifted = await scene.worker(), await scene.worker(role="lifted")
+    said = await scene.say()
+    view = await scene.start(owner)
+    made = call(view, 0, "lift")
+    view = await scene.launch(await scene.ask(view, made), made.id, secret=False, deadline_ms=1000)
+    await scene.begin_row(view, made.id, owner=lifted)
+    view = await scene.reply(view)
+    if outcome == "timeout":
+        await scene.pass_ms(1001)
+        await scene.tick(parts="d")
+    else:
+        assert said.job is not None
+        assert (await cancel_job(scene.yard, said.job, tenant="default")).code == "accepted"
+    await scene.dispatch()
+    code = (
+        await accept_outcome(
+            scene.yard,
+            shard=0,
+            store=f"{view.session}.0",
+            call=made.id,
+            outcome="cancelled",
+            body={"content": "stopped", "is_error": True},
+            secret_hash=None,
+            owner=lifted,
+            task="task-1",
+        )
+    ).code
+    assert code == "conflict"
+    assert await scene.yard.redis.scard(scene.shard().keys.owned(lifted)) == 0
+    if outcome == "timeout":
+        view = await scene.start(owner)
+        assert (await scene.outcome(view, made.id, owner=lifted, task="task-1")).code == "accepted", "the late result is still taken"
+        await scene.dispatch()
+        view = await scene.commit(view, claim=True)
+        assert (await scene.entries())[-2:] == [f"{made.id}:timeout", f"{made.id}:result"]
+        await scene.reply(view)
+    await scene.pass_ms(10 * DAY_MS)
