@@ -153,7 +153,8 @@ class Turns:
         except asyncio.CancelledError:
             # Dropped: the name it was begun under is expelled, so there is nothing to hand back.
             pass
-        except Exception:
+        except BaseException:
+            # Whatever it was: a turn that nobody hands back is held for as long as this process lives.
             self._left_behind()
             log.exception("turn dropped by a defect", extra={"session": turn.session, "epoch": turn.epoch})
         finally:

@@ -80,7 +80,9 @@ async def _guarded(tool: Tool[..., Any], given: dict[str, Any], ctx: ToolContext
         return ToolOutcome(bound(end.result, OUTPUT_BYTES), closes=True)
     except ToolError as error:
         return ToolOutcome(bound(str(error), OUTPUT_BYTES), is_error=True)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a tool is a stranger's code: this is its outer edge
+    except (asyncio.CancelledError, GeneratorExit):
+        raise
+    except BaseException as error:  # noqa: BLE001 - a stranger's code ends here: a KeyboardInterrupt would end the process and all its turns
         return _failure(tool, ctx, error)
 
 

@@ -69,6 +69,10 @@ async def fail(kind: str) -> str:
             raise ToolError("order is locked")
         case "exit":
             sys.exit(3)
+        case "interrupt":
+            raise KeyboardInterrupt
+        case "base":
+            raise BaseException("of no class")  # noqa: TRY002 - just what a tool must not raise
         case "cancelled":
             raise asyncio.CancelledError
         case "timeout":
@@ -82,7 +86,13 @@ async def fail(kind: str) -> str:
 @tool
 def fail_in_thread(kind: str) -> str:
     """Fail in a thread."""
-    errors: dict[str, BaseException] = {"tool error": ToolError("no"), "stop": StopIteration(), "exit": SystemExit(1)}
+    errors: dict[str, BaseException] = {
+        "tool error": ToolError("no"),
+        "stop": StopIteration(),
+        "exit": SystemExit(1),
+        "interrupt": KeyboardInterrupt(),
+        "base": BaseException("x"),
+    }
     raise errors.get(kind, ValueError("secret-4711"))
 
 
@@ -133,7 +143,7 @@ async def test_the_text_of_a_tool_error_reaches_the_model() -> None:
 
 
 @pytest.mark.parametrize("tool_", [fail, fail_in_thread])
-@pytest.mark.parametrize("kind", ["value", "exit", "stop", "timeout"])
+@pytest.mark.parametrize("kind", ["value", "exit", "interrupt", "base", "stop", "timeout"])
 async def test_any_other_failure_reaches_the_model_as_a_reference_only(tool_: Any, kind: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR, logger="turnyard.tools"):
         outcome = await run_tool(tool_, {"kind": kind}, CTX)
