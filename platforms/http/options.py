@@ -19,7 +19,7 @@ class HttpOptions:
     """Where to listen and what to bear.
 
     `allow_open` permits an address that others can reach although nobody is asked who they are. `stream_buffer` is
-    how many events a slow reader may lag behind before it is dropped; `max_streams` how many may be open at once.
+    how many events are held for a reader beyond what the feed holds; `max_streams` how many streams may be open.
     """
 
     host: str = "127.0.0.1"
@@ -28,7 +28,7 @@ class HttpOptions:
     message_bytes: int = 262_144
     body_timeout_s: float = 30.0
     max_streams: int = 2_000
-    stream_buffer: int = 2_000
+    stream_buffer: int = 64
     ping_s: float = 15.0
 
     def check(self) -> None:

@@ -1,7 +1,7 @@
 """How events reach a reader over HTTP.
 
-A reader that does not keep up never holds anything back and never costs more than a bounded buffer: when the buffer
-is full it is told so and dropped, and it comes back with the id of the last event it has.
+A reader that does not keep up holds nothing back and costs no more than bounded buffers: when it lags too far behind,
+it is told so and dropped, and it comes back with the id of the last event it has. One that takes nothing at all is cut.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger("turnyard.http")
 
 RETRY_MS = 2_000
 _BATCH = 64
-# A reader that takes nothing for so long, with its buffer full, is gone.
+# A reader that takes nothing for so long is gone, whatever its connection says.
 _STUCK_S = 30.0
 _ALWAYS = frozenset({"hello", "gap", "error"})
 _MAX_TYPES = 40
@@ -63,8 +63,7 @@ class EventStream(Response):
         self._first = first
         self._rest = rest
         self._wanted = wanted
-        self._queue: asyncio.Queue[str | None] = asyncio.Queue()
-        self._over = False
+        self._queue: asyncio.Queue[str | None] = asyncio.Queue(desk.options.stream_buffer)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events until they end, the reader goes away, or the process closes."""
@@ -75,72 +74,68 @@ class EventStream(Response):
 
     async def _serve(self, ref: str, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        tasks = [asyncio.create_task(self._pump(ref)), asyncio.create_task(self._watch(receive))]
+        pump = asyncio.create_task(self._pump(ref))
+        over = asyncio.create_task(self._over(receive))
         try:
-            await self._send(send)
+            await self._send(send, over)
+        except TimeoutError:
+            log.info("stream dropped", extra={"ref": ref, "reason": "its reader takes nothing"})
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            pump.cancel()
+            over.cancel()
+            await asyncio.gather(pump, over, return_exceptions=True)
 
     async def _pump(self, ref: str) -> None:
+        """Move events into the buffer; when it is full, wait, and let the feed drop a follower that lags too far."""
         try:
-            self._put(_format(self._first, retry_ms=RETRY_MS))
+            await self._queue.put(_format(self._first, retry_ms=RETRY_MS))
             async for event in self._rest:
-                if not self._wanted(event.event):
-                    continue
-                if self._queue.qsize() >= self._desk.options.stream_buffer:
-                    self._put(_error("overloaded", 503, "this reader fell too far behind; come back with the last id", ref))
-                    break
-                self._put(_format(event))
+                if self._wanted(event.event):
+                    await self._queue.put(_format(event))
         except TurnyardError as error:
-            self._put(_error(error.code, error.status, str(error), ref))
+            await self._queue.put(_error(error.code, error.status, str(error), ref))
         except Exception:
             log.exception("stream failed", extra={"ref": ref})
-            self._put(_error("internal", 500, "something broke on our side; come back with the last id", ref))
-        finally:
-            self._queue.put_nowait(None)
+            await self._queue.put(_error("internal", 500, "something broke on our side; come back with the last id", ref))
+        await self._queue.put(None)
 
-    def _put(self, text: str) -> None:
-        self._queue.put_nowait(text)
-
-    async def _watch(self, receive: Receive) -> None:
-        """End the stream when the reader is gone or the process closes."""
+    async def _over(self, receive: Receive) -> None:
+        """Return when the reader is gone or the process closes."""
         gone = asyncio.create_task(_disconnected(receive))
         closing = asyncio.create_task(self._desk.closing.wait())
         try:
             await asyncio.wait({gone, closing}, return_when=asyncio.FIRST_COMPLETED)
-            self._over = True
-            self._queue.put_nowait(None)
         finally:
             gone.cancel()
             closing.cancel()
 
-    async def _send(self, send: Send) -> None:
-        while not self._over:
-            text = await self._next()
-            if text:
+    async def _send(self, send: Send, over: asyncio.Task[None]) -> None:
+        step = asyncio.create_task(self._queue.get())
+        try:
+            while not over.done():
+                await asyncio.wait({step, over}, timeout=self._desk.options.ping_s, return_when=asyncio.FIRST_COMPLETED)
+                if over.done():
+                    break
+                text, last = self._ready(step.result()) if step.done() else (": ping\n\n", False)
+                if step.done() and not last:
+                    step = asyncio.create_task(self._queue.get())
                 async with asyncio.timeout(_STUCK_S):
-                    await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
+                    await send({"type": "http.response.body", "body": text.encode(), "more_body": not last})
+                if last:
+                    return
+        finally:
+            step.cancel()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _next(self) -> str:
-        """Return what is ready to be sent, a comment when nothing happens for long; notes the end."""
-        try:
-            async with asyncio.timeout(self._desk.options.ping_s):
-                item = await self._queue.get()
-        except TimeoutError:
-            return ": ping\n\n"
+    def _ready(self, item: str | None) -> tuple[str, bool]:
+        """Return this and what else is ready to be sent, and whether it is the end."""
         texts: list[str] = []
-        while True:
-            if item is None:
-                self._over = True
-                break
+        while item is not None:
             texts.append(item)
             if self._queue.empty() or len(texts) >= _BATCH:
-                break
+                return "".join(texts), False
             item = self._queue.get_nowait()
-        return "".join(texts)
+        return "".join(texts), True
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -141,7 +141,7 @@ class _Follower:
         self.heard = False
         self.failures = 0
         self._job = job
-        self._since_id: set[tuple[str, str]] = set()
+        self._since_id: set[tuple[object, ...]] = set()
         self._greeted = False
 
     def take(self, event: Event) -> FeedEvent | None:
@@ -153,14 +153,14 @@ class _Follower:
         if event.event == "hello" and self._greeted:
             return None
         self._greeted = True
-        mark = (event.event, event.data)
+        data = orjson.loads(event.data)
+        mark = (event.event, data["seq"], data["job"], data["data"].get("state"))
         if event.id == self.last_id and mark in self._since_id:
             return None
         if event.id != self.last_id:
             self.last_id, self._since_id = event.id, set()
         else:
             self._since_id.add(mark)
-        data = orjson.loads(event.data)
         if event.event == "job" and data["job"] == self._job and data["data"]["finished_at"] is not None:
             self.over = True
         return FeedEvent(event.event, data, event.id or None)

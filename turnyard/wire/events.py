@@ -66,14 +66,22 @@ class Renderer:
     jobs: list[str] = field(default_factory=list[str])
     rounds: int | None = None
     message_open: bool = False
+    said_step: int = 0
+    closed: str = ""
     last_message: dict[str, Any] | None = None
     names: dict[str, str] = field(default_factory=dict[str, str])
 
     def prime(self, records: Iterable[LogRecord]) -> None:
         """Learn from records that the follower has already seen, oldest first."""
-        for record in records:
+        whole = False
+        for i, record in enumerate(records):
+            before = self.turn
             self.render(record)
-        self.rounds = None
+            if self.turn != before:
+                # The turn's first record may lie before the first one given here.
+                whole = i > 0 or record.seq == 1
+        if not whole:
+            self.rounds = None
 
     def render(self, record: LogRecord) -> list[FeedEvent]:
         """Return the events of one record, none with an id; the caller gives the last one its id."""
@@ -84,7 +92,9 @@ class Renderer:
         return [self.envelope(d.type, d.data, turn=d.turn, job=d.job, seq=record.seq, at_ms=record.at_ms) for d in drafts]
 
     def render_live(self, live: Live) -> list[FeedEvent]:
-        """Return the events of one delta."""
+        """Return the events of one delta, none when what it belongs to has been told already."""
+        if live.turn == self.closed or (live.turn == self.turn and live.step <= self.said_step and live.kind != "progress"):
+            return []
         if live.kind == "progress":
             data = {"call": live.text.partition("\n")[0] or None, "fraction": None, "note": live.text.partition("\n")[2] or live.text}
             return [self.envelope("tool/progress", data, turn=live.turn, seq=live.seq)]
@@ -112,11 +122,12 @@ class Renderer:
     def _opening(self, record: LogRecord) -> list[_Draft]:
         if not record.is_entry or not record.turn or record.turn == self.turn:
             return []
-        self.turn, self.jobs, self.rounds, self.message_open, self.last_message = record.turn, list(record.jobs), 0, False, None
+        self.turn, self.jobs = record.turn, list(record.jobs)
+        self.rounds, self.message_open, self.said_step, self.last_message = 0, False, 0, None
         return [_Draft("turn/start", {"jobs": list(record.jobs)}, record.turn, _first(record.jobs))]
 
     def _close_turn(self) -> None:
-        self.turn, self.jobs, self.message_open = "", [], False
+        self.closed, self.turn, self.jobs, self.message_open = self.turn, "", [], False
 
     def _body(self, record: LogRecord) -> list[_Draft]:
         match record.type:
@@ -140,6 +151,7 @@ class Renderer:
     def _message(self, record: LogRecord) -> list[_Draft]:
         drafts = [] if self.message_open else [_Draft("message/start", {"index": 0}, record.turn)]
         self.message_open = False
+        self.said_step = record.step
         if self.rounds is not None:
             self.rounds += 1
         self.last_message = {"role": "assistant", **record.body}

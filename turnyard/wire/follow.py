@@ -23,6 +23,7 @@ from turnyard.wire.feed_ids import FeedPosition, read_position
 from turnyard.wire.views import job_shape
 
 if TYPE_CHECKING:
+    from turnyard.records.live import Live
     from turnyard.state.feed import FeedItem
     from turnyard.state.sessions import SessionView
 
@@ -49,6 +50,7 @@ class _Stream:
         self.renderer = Renderer(view.id)
         self.told: dict[str, str] = {}
         self.before: Sequence[LogRecord] = ()
+        self.deltas_seen = (self.at.seq, self.at.k)
 
     def _start(self, after: FeedPosition | None) -> FeedPosition:
         if after is None:
@@ -80,20 +82,37 @@ class _Stream:
 
     async def take(self, item: FeedItem) -> list[FeedEvent]:
         """Return the events of one item; the last one carries its id."""
-        at = read_position(str(item.id))
         record = item.record
         if isinstance(record, LogRecord):
-            expected = self.at.seq + 1 if at.ordinal == self.at.ordinal else 1
-            events = [self._gap(self.at, at)] if at.seq > expected else []
-            events += self.renderer.render(await self._complete(record))
-            events += await self._jobs(record)
+            events = await self._record(record, read_position(str(item.id)))
         else:
-            events = self.renderer.render_live(record)
-        self.at = at
+            events = self._delta(record)
         if events:
             last = events[-1]
-            events[-1] = FeedEvent(last.event, last.data, str(at))
+            events[-1] = FeedEvent(last.event, last.data, str(self.at))
         return events
+
+    async def _record(self, record: LogRecord, at: FeedPosition) -> list[FeedEvent]:
+        expected = self.at.seq + 1 if at.ordinal == self.at.ordinal else 1
+        events = [self._gap(self.at, at)] if at.seq > expected else []
+        self.at = at
+        events += self.renderer.render(await self._complete(record))
+        events += await self._jobs(record)
+        return events
+
+    def _delta(self, live: Live) -> list[FeedEvent]:
+        """Return the events of a delta; one that came after its message is dropped.
+
+        A delta is numbered behind the last entry, and events may have come since: the follower's place never goes back.
+        """
+        events = self.renderer.render_live(live)
+        if not events:
+            return []
+        before, known = self.at, self.deltas_seen
+        self.at = self.at._replace(k=live.k if live.seq == self.at.seq else self.at.k + 1)
+        self.deltas_seen = (live.seq, live.k)
+        lost = live.k > (known[1] + 1 if known[0] == live.seq else 1)
+        return [self._gap(before, self.at), *events] if lost else events
 
     async def _complete(self, record: LogRecord) -> LogRecord:
         """Return an acceptance with what its job says of it; others as they are."""

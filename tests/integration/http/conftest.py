@@ -11,28 +11,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.integration.sample_app import APP, SampleApp
+from tests.integration.sample_app import SampleApp
 from tests.processes import Role, Roles
 from tests.servers import private_server
 from turnyard.client import Client
 from turnyard.lifecycle import OK
 from turnyard.testing import wait_until
-
-ORDER = '''
-from datetime import timedelta
-from turnyard import Park, ToolContext
-
-@tool(park=timedelta(days=1))
-async def order(ctx: ToolContext, part: str) -> Park:
-    """Order a part; the vendor calls back."""
-    (HERE / f"url-{part}").write_text(ctx.callback_url)
-    return Park("ordered")
-
-'''
-REPLIES = """replies:
-  - {when: "^order (?P<p>\\\\w+)$", calls: [{name: order, args: {part: "{p}"}}]}
-  - {when: "^order (?P<p>\\\\w+)$", text: "ordered"}
-"""
 
 
 @dataclass
@@ -69,9 +53,6 @@ def module_roles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Roles]:
 def stack(module_roles: Roles) -> Iterator[Stack]:
     directory = module_roles.directory
     app = SampleApp(directory)
-    app.path.write_text(APP.replace("app = App()", ORDER + "app = App()").replace("render, burn]", "render, burn, order]"))
-    script = directory / "hello.yaml"
-    script.write_text(script.read_text().replace("replies:\n", REPLIES, 1))
     with private_server() as redis:
         first, url = door(module_roles, redis)
         second, second_url = door(module_roles, redis)

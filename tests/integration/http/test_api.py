@@ -145,23 +145,24 @@ async def test_a_lifted_call_lets_the_job_wait_and_its_result_ends_it(client: Cl
 
 @pytest.mark.spec("S6")
 async def test_a_callback_is_taken_once_and_strangers_are_not_told_anything(client: Client, stack: Stack) -> None:
-    part = f"p{secrets.token_hex(4)}"
-    job = await client.submit("hello", f"order {part}", session=fresh())
-    path = stack.directory / f"url-{part}"
+    stack.app.open("vendor")
+    job = await client.submit("hello", "order vendor", session=fresh())
+    path = stack.directory / "url"
     await wait_until(path.exists, description="the vendor to be called", timeout_s=30)
 
     async def waiting() -> bool:
         return (await client.job(job.id)).data["state"] == "waiting"
 
     await wait_until(waiting, description="the job to wait", timeout_s=30)
-    url = path.read_text()
-    assert url.startswith(stack.url)
+    outcome_url = path.read_text()
+    assert outcome_url.startswith(f"{stack.url}/v1/outcomes/")
+    url = outcome_url.replace("/outcomes/", "/calls/")
     async with httpx.AsyncClient() as vendor:
         forged = await vendor.post(url[:-6] + "AAAAAA", content=b"x")
         assert forged.status_code == 404
         first = await vendor.post(url, json={"data": {"order_id": "1"}})
         again = await vendor.post(url, json={"data": {"order_id": "1"}})
-        other = await vendor.post(url, json={"data": {"order_id": "2"}})
+        other = await vendor.post(outcome_url, json={"error": "out of stock"})
     assert [r.status_code for r in (first, again, other)] == [200, 200, 409]
     await job.result(timeout=30)
     results = [e["body"].get("content") for e in await client.entries(job.session) if e["type"] == "tool/result"]

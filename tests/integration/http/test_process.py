@@ -31,7 +31,6 @@ async def published(redis: str) -> None:
     await yard.aclose()
 
 
-@pytest.mark.spec("S1")
 def test_an_address_that_others_reach_is_refused_without_keys(roles: Roles) -> None:
     role = roles.start("platforms", "http", "--host", "0.0.0.0", "--port", "0", "--redis", "unix:///nowhere")
     assert role.process.wait(20) == CONFIG

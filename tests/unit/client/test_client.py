@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -221,20 +222,34 @@ async def test_a_job_is_followed_to_its_end(edge: FakeEdge, desk: Desk) -> None:
         assert [e async for e in job.events(after="0.3-0")] == []
 
 
+def cut_after(count: int) -> Any:
+    """Let a stream break after so many events."""
+
+    def cut(request: httpx.Request, response: httpx.Response) -> httpx.Response:
+        async def body() -> AsyncIterator[bytes]:
+            text = "".join([chunk.decode() async for chunk in response.aiter_raw()])
+            for block in text.split("\n\n")[:count]:
+                yield f"{block}\n\n".encode()
+            raise httpx.ReadError("reset", request=request)
+
+        return httpx.Response(response.status_code, headers=response.headers, content=body(), request=request)
+
+    return cut
+
+
 @pytest.mark.spec("L50")
-async def test_a_follower_whose_connection_breaks_misses_nothing_and_sees_nothing_twice(edge: FakeEdge, desk: Desk) -> None:
-    """The server restarts after every event that the follower has seen."""
-    async with served(desk) as url, Client(url) as client:
-        job = await client.submit("hello", "hi", session="s1")
-        edge.run_turn("s1", job.id)
-        whole = [(e.event, e.data["seq"]) async for e in job.events()]
-        seen: list[tuple[str, int | None]] = []
-        async for event in job.events():
-            seen.append((event.event, event.data["seq"]))
-            desk.closing.set()
-            await wait_until(lambda: not desk.streams, description="the stream to end")
-            desk.closing.clear()
-        assert seen == whole
+async def test_a_follower_whose_connection_breaks_misses_nothing_and_sees_nothing_twice(
+    client: Client, edge: FakeEdge, wire: Lossy
+) -> None:
+    job = await client.submit("hello", "hi", session="s1")
+    edge.run_turn("s1", job.id)
+    whole = [(e.event, e.data["seq"]) async for e in job.events()]
+    assert len(whole) == 7
+    for count in range(len(whole)):
+        wire.faults = [cut_after(count)]
+        assert [(e.event, e.data["seq"]) async for e in job.events()] == whole
+        wire.faults = [cut_after(count), cut_after(2), cut_after(3)]
+        assert [(e.event, e.data["seq"]) async for e in job.events()] == whole
 
 
 async def test_following_a_session_that_does_not_exist_fails_at_once(edge: FakeEdge, desk: Desk) -> None:

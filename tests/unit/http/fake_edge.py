@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
-from turnyard.errors import StoreUnavailable
+from turnyard.errors import Overloaded, StoreUnavailable
 from turnyard.records import ids, log
 from turnyard.records.jobs import Job
 from turnyard.records.log import LogRecord
@@ -42,6 +42,7 @@ class FakeEdge:
     channel: str = "ty:done:test"
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     forever: bool = True
+    lagging_after: int | None = None
 
     def _check(self) -> None:
         if self.broken is not None:
@@ -147,13 +148,16 @@ class FakeEdge:
     async def feed(self, session_key: str, *, after: str | None, deltas: bool) -> AsyncGenerator[Any]:
         ordinal, _, rest = (after or "0.0-0").partition(".")
         start = (int(ordinal), *(int(n) for n in rest.split("-")))
-        sent = 0
+        sent = given = 0
         while True:
             items = self.items.get(session_key, [])
             for item in items[sent:]:
                 o, _, sk = item.id.partition(".")
                 if (int(o), *(int(n) for n in sk.split("-"))) > start and (deltas or isinstance(item.record, LogRecord)):
                     yield item
+                    given += 1
+                    if given == self.lagging_after:
+                        raise Overloaded
             sent = len(items)
             if not self.forever:
                 return
@@ -214,13 +218,13 @@ class FakeEdge:
         self.changed.set()
         return record
 
-    def live(self, session: str, k: int, kind: str, text: str, *, turn: str = "turn_1") -> None:
-        """Write a delta after the last record."""
+    def live(self, session: str, k: int, kind: str, text: str, *, turn: str = "turn_1", seq: int | None = None) -> None:
+        """Write a delta after the last record, numbered behind entry `seq`."""
         view = self.session(session)
-        record = SimpleNamespace(seq=view.last_seq, k=k, turn=turn, step=1, kind=kind, index=0, text=text)
-        self.items.setdefault(ids.session_key("default", session), []).append(
-            SimpleNamespace(id=f"{view.ordinal}.{view.last_seq}-{k}", record=record)
-        )
+        behind = view.last_seq if seq is None else seq
+        record = SimpleNamespace(seq=behind, k=k, turn=turn, step=1, kind=kind, index=0, text=text)
+        item = SimpleNamespace(id=f"{view.ordinal}.{behind}-{k}", record=record)
+        self.items.setdefault(ids.session_key("default", session), []).append(item)
         self.changed.set()
 
     def finish(self, job: str, *, state: str = "succeeded", text: str = "5", **facts: Any) -> None:

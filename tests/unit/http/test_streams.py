@@ -139,6 +139,7 @@ async def test_a_follower_that_comes_back_in_mid_turn_is_not_told_of_its_start_a
         events = await reader.until("turn/end")
         assert names(events) == ["hello", "message/start", "message/end", "turn/end"]
         assert data(events[-1])["job"] == job
+        assert data(events[-1])["data"]["steps"] == 1
 
 
 @pytest.mark.spec("rival-52")
@@ -153,6 +154,18 @@ async def test_records_that_are_gone_are_announced_as_a_gap(edge: FakeEdge, desk
         assert names(events) == ["hello", "gap", "tool/call", "tool/call"]
         assert data(events[0])["data"]["oldest"] == "0.4-0"
         assert data(events[1])["data"] == {"from": "0.1-0", "to": "0.4-0"}
+
+
+@pytest.mark.spec("rival-52")
+async def test_a_record_that_is_lost_on_the_way_is_announced_as_a_gap(edge: FakeEdge, desk: Desk) -> None:
+    edge.session("s1")
+    for n in range(3):
+        edge.write("s1", log.CALL, turn="t", call=f"call_{n}", body={"name": "add", "args": {}})
+    del edge.items[session_key("default", "s1")][1]
+    async with served(desk) as url, reading(url, EVENTS) as reader:
+        events = await reader.take(5)
+        assert names(events) == ["hello", "turn/start", "tool/call", "gap", "tool/call"]
+        assert data(events[3])["data"] == {"from": "0.1-0", "to": "0.3-0"}
 
 
 async def test_a_follower_ahead_of_a_log_that_was_rewound_goes_on_from_its_end(edge: FakeEdge, desk: Desk) -> None:
@@ -195,23 +208,69 @@ async def test_a_quiet_stream_is_kept_open_with_comments(edge: FakeEdge) -> None
         waiting.cancel()
 
 
-@pytest.mark.spec("S20")
-async def test_a_reader_that_does_not_keep_up_is_told_so_and_dropped(edge: FakeEdge) -> None:
+async def test_a_long_history_reaches_a_slow_reader_whole(edge: FakeEdge) -> None:
     edge.session("s1")
-    desk = Desk(edge, SystemClock(), HttpOptions(stream_buffer=10))
-    big = "x" * 200_000
-    for n in range(200):
-        edge.write("s1", log.RESULT, turn="t", call=f"call_{n}", outcome="result", body={"content": big})
+    desk = Desk(edge, SystemClock(), HttpOptions(stream_buffer=2))
+    for n in range(300):
+        edge.write("s1", log.RESULT, turn="t", call=f"call_{n}", outcome="result", body={"content": "x" * 20_000})
+    async with served(desk) as url, reading(url, EVENTS) as reader:
+        results: list[Event] = []
+        while len(results) < 300:
+            results += [event for event in await reader.take(1) if event.event == "tool/result"]
+        assert [e.id for e in results] == [f"0.{n + 1}-0" for n in range(300)]
+
+
+async def test_a_reader_that_does_not_keep_up_is_told_so_and_dropped(edge: FakeEdge, desk: Desk) -> None:
+    edge.session("s1")
+    for n in range(5):
+        edge.write("s1", log.RESULT, turn="t", call=f"call_{n}", outcome="result", body={"content": "x"})
+    edge.lagging_after = 3
     async with served(desk) as url, reading(url, EVENTS) as reader:
         events = await reader.rest()
-        assert names(events)[-1] == "error"
+        assert names(events) == ["hello", "turn/start", "tool/result", "tool/result", "tool/result", "error"]
         assert data(events[-1])["data"]["code"] == "overloaded"
-        assert len(events) < 200
-        # What was sent is whole, so that it can go on from there.
-        assert [e.id for e in events if e.event == "tool/result"] == [f"0.{n + 1}-0" for n in range(len(events) - 3)]
+        assert events[-1].id == "0.3-0"
 
 
-@pytest.mark.spec("S20")
+async def test_an_event_between_deltas_never_moves_the_follower_back(edge: FakeEdge, desk: Desk) -> None:
+    """Deltas are numbered behind the last entry; another message is accepted while they come."""
+    await submitted(edge, desk)
+    edge.write("s1", log.USER, turn="turn_1", jobs=("job_1",))
+    edge.live("s1", 1, "text", "it ")
+    edge.write("s1", log.ACCEPTED, jobs=("job_2",))
+    edge.live("s1", 2, "text", "is 5", seq=1)
+    edge.write("s1", log.ASSISTANT, turn="turn_1", step=1, body={"text": "it is 5"})
+    async with served(desk) as url, reading(url, EVENTS) as reader:
+        events = (await reader.until("message/end"))[3:]
+        assert names(events) == ["message/start", "message/update", "inbox/accepted", "message/update", "message/end"]
+        assert [e.id for e in events[1:]] == ["0.1-1", "0.2-0", "0.2-1", "0.3-0"]
+
+
+async def test_deltas_that_come_after_their_message_are_dropped(edge: FakeEdge, desk: Desk) -> None:
+    job = await submitted(edge, desk)
+    edge.write("s1", log.USER, turn="turn_1", jobs=(job,), step=1)
+    edge.write("s1", log.ASSISTANT, turn="turn_1", step=1, body={"text": "it is 5"})
+    edge.live("s1", 1, "text", "is 5")
+    edge.write("s1", log.TURN_END, turn="turn_1", jobs=(job,), outcome="finished")
+    edge.live("s1", 1, "text", "is 5")
+    edge.write("s1", log.NOTICE, body={"text": "the end"})
+    async with served(desk) as url, reading(url, EVENTS) as reader:
+        assert "message/update" not in names(await reader.until("notification"))
+
+
+async def test_lost_deltas_are_announced_as_a_gap(edge: FakeEdge, desk: Desk) -> None:
+    edge.session("s1")
+    edge.write("s1", log.USER, turn="turn_1", jobs=("job_1",))
+    for k, text in ((4, "d"), (5, "e"), (9, "i")):
+        edge.live("s1", k, "text", text)
+    async with served(desk) as url, reading(url, EVENTS) as reader:
+        events = (await reader.take(9))[3:]
+        assert names(events) == ["gap", "message/start", "message/update", "message/update", "gap", "message/update"]
+        assert [data(e)["data"] for e in events if e.event == "gap"] == [{"from": "0.1-0", "to": "0.1-4"}, {"from": "0.1-5", "to": "0.1-9"}]
+    async with served(desk) as url, reading(url, EVENTS, Last_Event_ID="0.1-4") as reader:
+        assert names(await reader.take(3)) == ["hello", "message/start", "message/update"]
+
+
 async def test_no_more_streams_are_opened_than_may_be(edge: FakeEdge) -> None:
     edge.session("s1")
     desk = Desk(edge, SystemClock(), HttpOptions(max_streams=1))
