@@ -1,4 +1,4 @@
-"""Plain reads, so that a server that is away is one error everywhere."""
+"""Plain commands, so that a server that is away, or can do nothing for now, is one error everywhere."""
 
 from __future__ import annotations
 
@@ -13,11 +13,16 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 
+_FOR_NOW = (rx.OutOfMemoryError, rx.ReadOnlyError, rx.ClusterDownError, rx.TryAgainError)
+
+
 @contextmanager
 def reading(what: str) -> Generator[None]:
-    """Turn what a client raises while it reads `what` into StoreUnavailable."""
+    """Turn what a client raises while it reads or writes `what` into StoreUnavailable, where trying again may help."""
     try:
         yield
+    except _FOR_NOW as error:
+        raise StoreUnavailable(f"{what}: the Redis server is full or not ready ({error}); give it room, or wait") from error
     except (TimeoutError, rx.ConnectionError, rx.TimeoutError, rx.BusyLoadingError, OSError) as error:
         raise StoreUnavailable(f"{what} could not be read: the Redis server gave no answer ({error}); try again in a moment") from error
 

@@ -271,7 +271,8 @@ async def write_live(shard: Shard, view: TurnView, items: Sequence[Live]) -> Non
                 fields = {"u": item.turn, "s": item.step, "k": item.kind, "i": item.index, "b": item.text}
                 pipe.execute_command("XADD", key, "MAXLEN", "~", _LIVE_LENGTH, f"{item.seq}-*", *flat_pairs(fields))
             pipe.expire(key, _LIVE_TTL_S)
-            await pipe.execute()
+            # A full server, or one that has heard of a later step already, refuses them: nothing is lost.
+            await pipe.execute(raise_on_error=False)
 
 
 async def followed(shard: Shard, sessions: Sequence[str]) -> dict[str, int]:

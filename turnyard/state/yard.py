@@ -109,12 +109,15 @@ class Yard:
 
 async def _layout(redis: Any, shards: int | None) -> list[str]:
     try:
-        await redis.hsetnx(LAYOUT, "shards", str(shards or 1))
-        await redis.hsetnx(LAYOUT, "schema", str(SCHEMA))
-        raw_shards, raw_schema = await redis.hmget(LAYOUT, ["shards", "schema"])
+        found = await redis.hmget(LAYOUT, ["shards", "schema"])
+        if None in found:
+            # A full server refuses even a write that changes nothing, so only a new deployment writes.
+            await redis.hsetnx(LAYOUT, "shards", str(shards or 1))
+            await redis.hsetnx(LAYOUT, "schema", str(SCHEMA))
+            found = await redis.hmget(LAYOUT, ["shards", "schema"])
     except (rx.RedisError, OSError) as error:
         raise StoreUnavailable(f"{describe(redis)}: the layout could not be read: {error}") from error
-    count, schema = int(raw_shards), int(raw_schema)
+    count, schema = int(found[0]), int(found[1])
     if schema != SCHEMA:
         raise Unsupported(f"this deployment is written in schema {schema}, this version reads {SCHEMA}; use a version that reads both")
     if shards is not None and shards != count:
