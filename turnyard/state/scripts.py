@@ -157,18 +157,30 @@ class Scripts:
         while self._waiting:
             batch = [self._waiting.popleft() for _ in range(min(_BATCH, len(self._waiting)))]
             batch = [call for call in batch if not call.future.done()]
-            if not batch:
-                continue
-            try:
-                replies = await self._send([call.args for call in batch])
-            except asyncio.CancelledError:
-                for call in batch:
-                    self._give_up(call, "this process is closing its connection")
-                raise
-            except (rx.RedisError, OSError) as error:
-                await self._again(batch, error)
-                continue
+            if batch:
+                await self._deliver(batch)
+
+    async def _deliver(self, batch: list[_Call]) -> None:
+        try:
+            replies = await self._send([call.args for call in batch])
+        except asyncio.CancelledError:
+            for call in batch:
+                self._give_up(call, "this process is closing its connection")
+            raise
+        except (rx.DataError, TypeError, ValueError) as error:
+            await self._apart(batch, error)
+        except (rx.RedisError, OSError) as error:
+            await self._again(batch, error)
+        else:
             await self._settle(batch, replies)
+
+    async def _apart(self, batch: list[_Call], error: Exception) -> None:
+        """Fail the call that cannot be written to the wire; those it was to travel with go alone."""
+        if len(batch) > 1:
+            for call in batch:
+                await self._deliver([call])
+        elif not batch[0].future.done():
+            batch[0].future.set_exception(ScriptFailed(f"{batch[0].name}: an argument cannot be sent: {error}"))
 
     async def _send(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Send commands over one connection and read their replies; an error reply is returned, not raised."""
