@@ -6,6 +6,8 @@ keeps its slashes escaped until a route takes it.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import secrets
 from typing import TYPE_CHECKING, Any
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 log = logging.getLogger("turnyard.http")
+
+_DRAIN_S = 5.0
+_DRAIN_BYTES = 64 * 1024 * 1024
 
 
 class Guard:
@@ -49,6 +54,10 @@ class Guard:
                     # Else the server would go on reading, and throwing away, what may never end.
                     added.append((b"connection", b"close"))
                 message = {**message, "headers": [*message.get("headers", []), *added]}
+            elif body.unread and not message.get("more_body", False):
+                await send({**message, "more_body": True})
+                await body.drain()
+                message = {"type": "http.response.body", "body": b"", "more_body": False}
             await send(message)
 
         try:
@@ -76,6 +85,20 @@ class _Body:
         if message["type"] == "http.request" and not message.get("more_body", False):
             self.unread = False
         return message
+
+    async def drain(self) -> None:
+        """Throw away what still comes, within bounds.
+
+        A connection that is closed on data nobody read is reset, and its client may never see the answer.
+        """
+        left = _DRAIN_BYTES
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN_S):
+                while self.unread and left > 0:
+                    message = await self.receive()
+                    if message["type"] != "http.request":
+                        return
+                    left -= len(message.get("body", b""))
 
 
 def exact_path(scope: Scope) -> str:
