@@ -112,9 +112,7 @@ def new_call_token(shard: int, store: str, call: str) -> tuple[str, str]:
     The token carries where its row is, so that it needs no index and garbage costs no read; the secret is 256 bits.
     """
     secret = secrets.token_bytes(32)
-    where = f"{shard}|{store}|{call}".encode()
-    token = base64.urlsafe_b64encode(secret + where).decode().rstrip("=")
-    return token, hash_secret(secret)
+    return _call_token(secret, shard, store, call), hash_secret(secret)
 
 
 def hash_secret(secret: bytes) -> str:
@@ -129,9 +127,17 @@ def read_call_token(token: str) -> tuple[int, str, str, str] | None:
     try:
         raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
         shard, store, call = raw[32:].decode("ascii").split("|")
-        return int(shard), store, call, hash_secret(raw[:32])
+        number = int(shard)
     except ValueError:
         return None
+    # One token, one spelling: what was not made by `new_call_token` is none of ours.
+    if _call_token(raw[:32], number, store, call) != token or number < 0:
+        return None
+    return number, store, call, hash_secret(raw[:32])
+
+
+def _call_token(secret: bytes, shard: int, store: str, call: str) -> str:
+    return base64.urlsafe_b64encode(secret + f"{shard}|{store}|{call}".encode()).decode().rstrip("=")
 
 
 def body_hash(body: bytes) -> str:
