@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import secrets
+from functools import lru_cache
 
 SESSION_KEY_CHARS = 26
 _PREFIX_BYTES = 8
@@ -28,6 +29,7 @@ def _b32(raw: bytes) -> str:
     return base64.b32encode(raw).decode().rstrip("=").lower()
 
 
+@lru_cache(maxsize=16_384)
 def session_key(tenant: str, session: str) -> str:
     """Return the key part of a session: 26 characters, the same for the same (tenant, effective id)."""
     return _b32(_digest(tenant, session))

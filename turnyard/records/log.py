@@ -73,25 +73,29 @@ def _text(raw: bytes | str | None) -> str:
 
 def parse_record(entry_id: bytes | str, pairs: list[Any]) -> LogRecord:
     """Return the record of one stream entry: its id and its flat field, value, field, value list."""
-    f = {pairs[i]: pairs[i + 1] for i in range(0, len(pairs), 2)}
-    body = f.get(b"b")
-    jobs = _text(f.get(b"j"))
-    flags = _text(f.get(b"f"))
+    f = dict(zip(pairs[::2], pairs[1::2], strict=True))
+    kind, body = _text(f.get(b"t")), f.get(b"b")
+    jobs, flags = f.get(b"j"), f.get(b"f", b"")
+    event = kind not in ENTRIES  # an entry has none of the fields that only events have, but for a notice's key
     return LogRecord(
-        seq=int(_text(entry_id).partition("-")[0]),
-        type=_text(f.get(b"t")),
+        seq=int(entry_id.partition(b"-")[0] if isinstance(entry_id, bytes) else entry_id.partition("-")[0]),
+        type=kind,
         epoch=int(f.get(b"e", 0)),
         turn=_text(f.get(b"u")),
         step=int(f.get(b"s", 0)),
         at_ms=int(f.get(b"at", 0)),
-        jobs=tuple(jobs.split(",")) if jobs else (),
-        call=_text(f[b"c"]) if b"c" in f else None,
-        kind=_text(f[b"k"]) if b"k" in f else None,
-        outcome=_text(f[b"o"]) if b"o" in f else None,
-        aside="a" in flags,
-        late="l" in flags,
-        seqs=tuple(int(n) for n in _text(f[b"x"]).split(",") if n) if b"x" in f and f.get(b"t") == b"strike" else (),
+        jobs=tuple(jobs.decode().split(",")) if jobs else (),
+        call=f[b"c"].decode() if b"c" in f else None,
+        kind=f[b"k"].decode() if b"k" in f else None,
+        outcome=f[b"o"].decode() if b"o" in f else None,
+        aside=b"a" in flags,
+        late=b"l" in flags,
+        seqs=_seqs(f) if kind == STRIKE else (),
         group_key=_text(f.get(b"gk")),
-        extra={name.decode(): _text(f[name]) for name in _EXTRA if name in f},
+        extra={name.decode(): _text(f[name]) for name in _EXTRA if name in f} if event else {},
         body=orjson.loads(body) if body else {},
     )
+
+
+def _seqs(f: dict[bytes, bytes]) -> tuple[int, ...]:
+    return tuple(int(n) for n in f.get(b"x", b"").split(b",") if n)
