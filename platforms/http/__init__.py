@@ -1,1 +1,1 @@
-"""The HTTP platform: the API of docs/api, its event streams, health. It never loads user code and never decides who runs."""
+"""The HTTP platform: the API, its event streams, health. It never loads user code and never decides who runs."""

@@ -62,17 +62,20 @@ class Desk:
         return await read_body(request, limit_bytes=self.options.message_bytes, timeout_s=self.options.body_timeout_s)
 
 
-def desk_of(request: Request) -> Desk:
+# Dependencies are coroutines: FastAPI would send plain functions through a thread, once per request each.
+
+
+async def desk_of(request: Request) -> Desk:
     """Return the desk of the app that serves the request."""
     return request.app.state.desk
 
 
-def tenant_of() -> str:
+async def tenant_of() -> str:
     """Return whose request it is. It never comes from a body, a path or a query; without keys there is one tenant."""
     return OPEN_TENANT
 
 
-def session_of(session: str) -> str:
+async def session_of(session: str) -> str:
     """Return the session that a path names, as its owner writes it."""
     return check_id(unquote(session), pointer="/session")
 

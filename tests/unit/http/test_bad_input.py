@@ -49,7 +49,8 @@ async def test_a_body_over_the_limit_is_refused_while_it_arrives(http: httpx.Asy
 
     response = await http.post(JOBS, content=endless(), headers=JSON)
     assert_problem(response, 413, "too-large")
-    assert sent < 10
+    # It never ends; what comes after the refusal is thrown away within bounds, so that the answer arrives.
+    assert sent * 16_384 < 100 * 1024 * 1024
     assert_problem(await post(http, job(input="x" * 70_000)), 413, "too-large")
     assert edge.messages == []
 
