@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from platforms.http.app import create_app
 from platforms.http.desk import Desk
 from platforms.http.options import HttpOptions
 from tests.unit.http.fake_edge import NOW_MS, FakeEdge
@@ -33,10 +34,10 @@ def data(event: Event) -> dict[str, Any]:
 
 
 async def submitted(edge: FakeEdge, desk: Desk, session: str = "s1", **more: Any) -> str:
-    async with served(desk) as url, httpx.AsyncClient(base_url=url) as client:
+    transport = httpx.ASGITransport(create_app(desk))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         response = await client.post("/v1/jobs", json={"agent": "hello", "input": "hi", "session": session, **more})
-        assert response.status_code == 202
-    desk.closing.clear()
+    assert response.status_code == 202
     return response.json()["id"]
 
 
