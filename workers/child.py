@@ -131,14 +131,17 @@ class ChildProcess:
 
     async def _live(self, owner: str, yard: Yard, link: Link, group: asyncio.TaskGroup, helpers: list[asyncio.Task[None]]) -> bool:
         """Work under this name and those that follow it; return whether everything was handed back."""
-        while True:
+        while not self._drain.is_set():
             try:
                 self._agents = await self._work.open(yard, self._lease)
                 break
             except StoreUnavailable:
                 await self._clock.sleep(_AGAIN_S)
+        if self._drain.is_set():
+            return True
+        if not await self._enrol(owner, yard, link):
+            return False
         witness = Witness(yard)
-        await self._enrol(owner, yard, link)
         witness.name(owner)
         helpers.append(group.create_task(witness.run()))
         helpers.append(group.create_task(self._listen(yard, link, witness)))
@@ -155,12 +158,12 @@ class ChildProcess:
             link.send(left=True)
         return finished
 
-    async def _enrol(self, owner: str, yard: Yard, link: Link) -> None:
-        """Register under this name and tell the supervisor, which beats for it from then on."""
+    async def _enrol(self, owner: str, yard: Yard, link: Link) -> bool:
+        """Register under this name and tell the supervisor, which beats for it from then on; False when told to stop first."""
         timing = self._options.timing
         registration = self._registration(owner)
         backoff = Backoff()
-        while True:
+        while not self._drain.is_set():
             began = self._clock.monotonic()
             try:
                 for shard in yard.shards:
@@ -168,10 +171,13 @@ class ChildProcess:
                 break
             except StoreUnavailable:
                 await self._clock.sleep(backoff.next_s())
+        else:
+            return False
         self._line.valid_until = began + timing.lease_s - timing.margin_s
         self._work.enrol(registration)
         self._lease.hold(owner)
         link.send(enrolled=owner, held={})
+        return True
 
     def _registration(self, owner: str) -> fleet.Registration:
         return fleet.Registration(
@@ -190,8 +196,8 @@ class ChildProcess:
             if "owner" in message:
                 self._lease.let_go()
                 self._work.drop()
-                await self._enrol(message["owner"], yard, link)
-                witness.name(message["owner"])
+                if await self._enrol(message["owner"], yard, link):
+                    witness.name(message["owner"])
             else:
                 self._work.news(message)
         if not self._drain.is_set():

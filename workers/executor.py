@@ -189,8 +189,8 @@ class Executor:
         """Do an effect; (None, None) when it came to nothing because the turn was cancelled or is to be handed back."""
         if isinstance(effect, NoEffect):
             return effect, None
-        if not self._lease.sure:
-            await self._lease.wait()
+        if not await self._lease.wait(lambda: self._over(turn, view)):
+            return None, None
         turn.in_effect = True
         try:
             if not isinstance(effect, AskModel):
@@ -204,6 +204,10 @@ class Executor:
         finally:
             turn.in_effect = False
 
+    def _over(self, turn: Turn, view: TurnView) -> bool:
+        """Tell whether no effect is wanted any more: the turn is to be closed, or to go to another worker."""
+        return self.draining or turn.cancelled == view.turn
+
     async def _ask(
         self, turn: Turn, performer: Performer, served: Served, view: TurnView, effect: AskModel
     ) -> tuple[Effect | None, Result]:
@@ -216,8 +220,8 @@ class Executor:
             log.info("asking the model again", extra=_fields(turn) | {"turn": view.turn, "attempt": attempt, "reason": result.code})
             if not await self._wait(turn, backoff.next_s()):
                 return None, None
-            if not self._lease.sure:
-                await self._lease.wait()
+            if not await self._lease.wait(lambda: self._over(turn, view)):
+                return None, None
             done, result = await performer.perform(view, effect)
             if not isinstance(result, Failure) or not result.retryable:
                 break

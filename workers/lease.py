@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from turnyard.ports import Clock
 
     from .board import Line
@@ -44,13 +46,18 @@ class Lease:
         """Ask for a comparison of what the server counts to this child with what it has in hand."""
         self._line.doubt = True
 
-    async def wait(self) -> None:
-        """Return once the lease is sure."""
+    async def wait(self, given_up: Callable[[], bool]) -> bool:
+        """Wait until the lease is sure; return False when `given_up` says first that nobody needs it any more."""
         while not self.sure:
+            if given_up():
+                return False
             await self._clock.sleep(_LOOK_AGAIN_S)
+        return True
 
-    async def name(self) -> str:
-        """Return the name to take turns under, once there is one and its lease is sure."""
+    async def name(self, given_up: Callable[[], bool]) -> str:
+        """Return the name to work under, once there is one and its lease is sure; empty when `given_up` says so first."""
         while not (self.owner and self.sure):
+            if given_up():
+                return ""
             await self._clock.sleep(_LOOK_AGAIN_S)
         return self.owner

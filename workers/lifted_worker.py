@@ -99,7 +99,7 @@ class LiftedTasks:
     async def _hear(self, shard: Shard) -> None:
         """Hear of calls that were cancelled or timed out while they run."""
         while True:
-            await self._lease.name()
+            await self._lease.name(lambda: False)
             try:
                 for item in await fleet.take(shard, self._lists[shard.n], free=0, block_ms=_BLOCK_MS):
                     if isinstance(item, fleet.Cancelled) and item.call in self._running:
@@ -114,14 +114,16 @@ class LiftedTasks:
         current = asyncio.current_task()
         if shard is None or current is None or task.call in self._running:
             return
-        owner = await self._lease.name()
+        owner = await self._lease.name(self._drain.is_set)
         start = await self._begin(shard, task, owner=owner, job=job)
         if start is None or start.code not in ("OK", "ALREADY") or task.call in self._running:
             return
         self._running[task.call] = (task, current)
         try:
-            outcome, body = await self._work(task, start)
-            await self._tell(task, outcome, body, owner=owner, job=job)
+            # The lease may have run out while the row was taken: then its call is somebody else's to run.
+            if await self._lease.wait(lambda: owner != self._lease.owner) and owner == self._lease.owner:
+                outcome, body = await self._work(task, start)
+                await self._tell(task, outcome, body, owner=owner, job=job)
         finally:
             del self._running[task.call]
             self._cancelled.discard(task.call)
@@ -135,6 +137,8 @@ class LiftedTasks:
             except StoreUnavailable:
                 self._lease.doubt()
                 await self._clock.sleep(backoff.next_s())
+        if backoff.failing:
+            self._all_settled = False  # the row may be ours
         return None
 
     async def _work(self, task: LiftedTask, start: RowStart) -> tuple[str, dict[str, Any]]:

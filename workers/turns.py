@@ -96,7 +96,8 @@ class Turns:
     async def _take(self, shard: Shard) -> None:
         backoff = Backoff()
         while not self._drain.is_set():
-            await self._lease.name()
+            if not await self._lease.name(self._drain.is_set):
+                return
             try:
                 if self._free > 0:
                     found = await fleet.take(shard, self._lists[shard.n], free=self._free, block_ms=_BLOCK_MS)

@@ -49,7 +49,10 @@ class TurnWork:
     async def open(self, yard: Yard, lease: Lease) -> dict[str, int]:
         """Open what the apps need and publish their agents; return the serial of each."""
         self._feed = Feed(yard, self._clock)
-        served = await self._apps.open(self._stack, yard, self._feed, self._clock)
+        async with AsyncExitStack() as stack:
+            # What was opened before the server failed to answer is closed again: the next try opens it anew.
+            served = await self._apps.open(stack, yard, self._feed, self._clock)
+            self._stack = stack.pop_all()
         executor = Executor(served, current=self._apps.current, lease=lease, views=Views(), feed=self._feed, clock=self._clock)
         self._turns = Turns(yard, executor, lease, self._clock, most=self._options.concurrency)
         return {name: agent.serial for name, agent in served.items()}

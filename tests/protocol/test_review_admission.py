@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 
 from tests.protocol.scene import Scene
@@ -89,7 +91,7 @@ async def test_a_turn_whose_version_nobody_runs_any_more_goes_to_the_next_newer_
     await scene.tick(middle)
     await scene.dispatch()
     lists = (await fleet.beat(scene.yard.shards[0], new, held=0)).lists
-    scene._lists[new].extra = lists
+    cast("Any", scene)._lists[new].extra = lists
     assert await scene.take(old) is None
     again = await scene.begin(new)
     assert again is not None
@@ -98,6 +100,5 @@ async def test_a_turn_whose_version_nobody_runs_any_more_goes_to_the_next_newer_
 
 async def test_a_list_that_several_workers_share_is_named_once(scene: Scene) -> None:
     await scene.worker(serial=1)
-    for _ in range(5):
-        newest = await scene.worker(serial=2)
-    assert (await fleet.beat(scene.yard.shards[0], newest, held=0)).lists == ("default:bot@2",)
+    newest = [await scene.worker(serial=2) for _ in range(5)]
+    assert (await fleet.beat(scene.yard.shards[0], newest[0], held=0)).lists == ("default:bot@2",)

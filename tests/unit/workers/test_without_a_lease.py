@@ -1,0 +1,102 @@
+"""A child whose lease is not sure does nothing outside, and stops when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from turnyard.clock import SystemClock
+from turnyard.errors import StoreUnavailable
+from turnyard.lifted import LiftedTask
+from turnyard.state import calls
+from turnyard.state.calls import RowStart
+from turnyard.testing import wait_until
+from workers.board import Board, Line
+from workers.child import ChildProcess
+from workers.lease import Lease
+from workers.lifted_worker import LiftedTasks
+from workers.options import Options
+from workers.turns import Turns
+
+SHARD = SimpleNamespace(n=0)
+YARD = cast("Any", SimpleNamespace(shards=(SHARD,), shard=[SHARD].__getitem__))
+TASK = LiftedTask(0, "a.0", "call_a")
+
+
+@pytest.fixture
+def line() -> Line:
+    return Board.create(1).line(0)
+
+
+@pytest.fixture
+def lease(line: Line) -> Lease:
+    lease = Lease(line, SystemClock())
+    lease.hold("one")
+    return lease
+
+
+async def drained() -> asyncio.Event:
+    """Return an event that is set in a moment, when everybody waits for what they wait for."""
+    drain = asyncio.Event()
+    asyncio.get_running_loop().call_later(0.2, drain.set)
+    return drain
+
+
+async def test_turns_are_no_longer_taken_once_the_child_is_told_to_stop(lease: Lease) -> None:
+    work = Turns(YARD, cast("Any", SimpleNamespace(draining=False)), lease, SystemClock(), most=1)
+    async with asyncio.timeout(10):
+        assert await work.serve(await drained())
+
+
+async def test_a_lifted_task_that_waits_for_the_lease_is_not_begun_once_the_child_is_told_to_stop(lease: Lease) -> None:
+    work = LiftedTasks(YARD, cast("Any", None), lease, SystemClock())
+
+    async def one_task(drain: asyncio.Event) -> None:
+        await work.run(TASK, "job")
+
+    runner = cast("Any", SimpleNamespace(serve=one_task))
+    async with asyncio.timeout(10):
+        assert await work.serve(await drained(), [runner])
+
+
+@pytest.mark.parametrize("renamed", [True, False])
+async def test_a_lifted_task_runs_only_when_the_lease_under_which_it_took_its_call_is_sure(
+    line: Line, lease: Lease, monkeypatch: pytest.MonkeyPatch, renamed: bool
+) -> None:
+    line.valid_until = SystemClock().monotonic() + 60
+    ran: list[str] = []
+
+    async def begin_row(*_: object, owner: str, **__: object) -> RowStart:
+        line.valid_until = 0.0
+        return RowStart("OK", name="tool", args={})
+
+    async def run(task: LiftedTask, start: RowStart) -> Any:
+        assert lease.sure
+        ran.append(lease.owner)
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(calls, "begin_row", begin_row)
+    work = LiftedTasks(YARD, cast("Any", SimpleNamespace(run=run)), lease, SystemClock())
+    running = asyncio.create_task(work.run(TASK, "job"))
+    await wait_until(lambda: work.running == 1, description="the call to be taken")
+    if renamed:
+        lease.let_go()
+        lease.hold("two")
+    line.valid_until = SystemClock().monotonic() + 60
+    async with asyncio.timeout(10):
+        await asyncio.gather(running, return_exceptions=True)
+    assert ran == ([] if renamed else ["one"])
+    assert work.running == 0
+
+
+async def test_a_child_that_cannot_open_its_app_for_want_of_a_server_stops_when_told_to(line: Line) -> None:
+    async def away(*_: object) -> dict[str, int]:
+        raise StoreUnavailable("gone")
+
+    child = cast("Any", ChildProcess(Options(redis="", apps=()), cast("Any", SimpleNamespace(open=away)), line, SystemClock()))
+    asyncio.get_running_loop().call_later(0.2, child._drain.set)
+    async with asyncio.timeout(10):
+        assert await child._live("one", YARD, None, None, [])
