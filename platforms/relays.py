@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("turnyard.platforms")
 
 LANE = "arq"
+_AGAIN_MS = 1000
 _BUSY_S = 0.02
 _IDLE_S = 0.5  # what a call may wait for its relay, and what an idle relay costs the server
 
@@ -61,13 +62,18 @@ async def relay_once(shard: Shard, queue: LiftQueue) -> int:
     """Relay what is due now; return how many stores that were.
 
     Raises:
-        StoreUnavailable: a server did not answer; what was not given back is due again when its loan ends.
+        StoreUnavailable: a server did not answer; what could not be given back is due again when its loan ends.
     """
     items = await lanes.take_lane(shard, LANE)
-    for item in items:
-        for record in item.records:
-            if record.type in (PARKED, RELAYED) and record.kind == "lift" and record.call:
-                await _enqueue(shard, queue, item, record)
+    for done, item in enumerate(items):
+        try:
+            for record in item.records:
+                if record.type in (PARKED, RELAYED) and record.kind == "lift" and record.call:
+                    await _enqueue(shard, queue, item, record)
+        except StoreUnavailable:
+            for left in items[done:]:
+                await lanes.sent(shard, LANE, left, upto=left.cursor, delay_ms=_AGAIN_MS)
+            raise
         await lanes.sent(shard, LANE, item)
     return len(items)
 
