@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.protocol.scene import DAY_MS, OK, Scene, call
-from turnyard.records.commit import Answer
+from tests.protocol.scene import DAY_MS, OK, Scene, call, shown
+from turnyard.records.commit import Answer, Park
 from turnyard.state.ingress import accept_outcome, cancel_job
 
 
@@ -134,3 +134,25 @@ async def test_a_task_that_ends_because_its_call_was_given_up_adds_nothing_to_th
         assert (await scene.entries())[-2:] == [f"{made.id}:timeout", f"{made.id}:result"]
         await scene.reply(view)
     await scene.pass_ms(10 * DAY_MS)
+
+
+async def test_a_call_beyond_sixty_four_without_a_result_is_answered_with_an_error(scene: Scene) -> None:
+    owner = await scene.worker()
+    view = await scene.open_turn(owner)
+    lifts = [call(view, i, "lift") for i in range(60)]
+    view = await scene.ask(view, *lifts)
+    parks = tuple(Park(c.id, DAY_MS) for c in lifts)
+    view = await scene.commit(view, append=tuple(Answer(c.id, "placeholder", OK) for c in lifts), park=parks, claim=True)
+    made = [call(view, i) for i in range(6)]
+    view = await scene.ask(view, *made, start=(made[0].id,))
+    assert [row.call for row in view.rows] == [c.id for c in made[:4]]
+    assert shown(view)[-8:] == [f"?{c.id}" for c in made] + [f"{c.id}:error" for c in made[4:]]
+    assert [record.seq for record in view.entries] == [record.seq for record in await scene.log() if record.is_entry]
+    for i in range(4):
+        following = (made[i + 1].id,) if i < 3 else ()
+        view = await scene.commit(view, append=(Answer(made[i].id, "result", OK),), start=following)
+    view = await scene.reply(view)
+    for c in lifts:
+        await scene.outcome(view.session + ".0", c.id, owner=owner, task="t")
+    await scene.reply(await scene.start(owner))
+    assert len([r for r in await scene.log() if r.aside]) == 60

@@ -6,17 +6,38 @@ local h -- the session that this commit is about
 
 local function body(n) return n and ARGV[7 + n] or nil end
 
+local MOST_CALLS = 64
+local TOO_MANY = '{"content":"ERROR: 64 calls have no result yet; not executed. Wait for results before you make more.","is_error":true}'
+
+-- What stands in the log behind the caller's own records comes back with the answer.
+local function foreign()
+  if not h.foreign then h.foreign = h[(seqs(h, h.ts))] end
+end
+
+local function refuse(calls)
+  foreign()
+  for _, c in ipairs(calls) do
+    record(h, h.ts, true, 't', 'tool/result', 'u', h.tu, 'c', c.id, 'k', c.k, 'o', 'error', 'b', TOO_MANY)
+  end
+end
+
 local function say(x)
   local seq = record(h, h.ts, true, 't', 'assistant/message', 'u', h.tu, 's', h.rv, body_of({}, body(x.b)))
   set(h, 'la', seq)
-  local calls = {}
-  for _, c in ipairs(x.calls or {}) do
+  if not x.calls then return end
+  local calls, refused, free = {}, {}, MOST_CALLS - #waiting(h, h.ts)
+  for i, c in ipairs(x.calls) do
     local q = record(h, h.ts, true, 't', 'tool/call', 'u', h.tu, 's', h.rv, 'c', c.id, 'k', c.k, body_of({}, body(c.b)))
-    local r = {c = c.id, ord = h.ts, k = c.k, s = 'open', aw = c.aw, i = c.i, qn = c.qn, tm = c.tm, t = h.tu, ag = h.ag, j = split(h.jw), q = q, tr = 1, re = 1, fresh = true}
-    put_row(h, r)
-    calls[#calls + 1] = c.id
+    local r = i <= free and {c = c.id, ord = h.ts, k = c.k, s = 'open', aw = c.aw, i = c.i, qn = c.qn, tm = c.tm, t = h.tu, ag = h.ag, j = split(h.jw), q = q, tr = 1, re = 1, fresh = true}
+    if r then
+      put_row(h, r)
+      calls[#calls + 1] = c.id
+    else
+      refused[#refused + 1] = c
+    end
   end
   if #calls > 0 then set(h, 'pe', table.concat(calls, ',')) end
+  if #refused > 0 then refuse(refused) end
 end
 
 local function reply(x)
@@ -25,7 +46,7 @@ local function reply(x)
   if x.o == 'placeholder' then return add_result(h, r, 'placeholder', body(x.b)) end
   local mine = settle(h, r, x.o)
   local text = mine and body(x.b) or call('HGET', calls_key(h, h.ts), x.c .. ':r')
-  if not mine and not h.foreign then h.foreign = h[(seqs(h, h.ts))] end
+  if not mine then foreign() end
   add_result(h, r, r.o, text)
 end
 
