@@ -17,7 +17,9 @@ def test_a_call_token_says_where_its_row_is() -> None:
 
 
 @pytest.mark.parametrize(
-    "spelling", [TOKEN + "=", TOKEN + "====", TOKEN[:5] + "!" + TOKEN[5:], TOKEN + "\n", TOKEN[:-1], TOKEN * 2, "", "é", "=" * 99]
+    "spelling",
+    [TOKEN + "=", TOKEN + "====", TOKEN[:5] + "!" + TOKEN[5:], TOKEN + "\n", TOKEN[:-1], TOKEN * 2, "", "é", "=" * 99],
+    ids=["padded", "over-padded", "stray", "line end", "cut", "twice", "empty", "not ascii", "padding alone"],
 )
 def test_a_call_token_in_any_other_spelling_is_none(spelling: str) -> None:
     assert read_call_token(spelling) is None
