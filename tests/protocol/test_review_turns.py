@@ -156,3 +156,23 @@ async def test_a_call_beyond_sixty_four_without_a_result_is_answered_with_an_err
         await scene.outcome(view.session + ".0", c.id, owner=owner, task="t")
     await scene.reply(await scene.start(owner))
     assert len([r for r in await scene.log() if r.aside]) == 60
+
+
+async def test_a_turn_acts_for_the_user_who_asked_it_and_a_bystander_changes_nothing(scene: Scene) -> None:
+    owner, lifted = await scene.worker(), await scene.worker(role="lifted")
+    await scene.reply(await scene.open_turn(owner, user="ann"))
+    view = await scene.open_turn(owner, user="bob")
+    assert view.head["user"] == "bob"
+    made = call(view, 0, "lift")
+    view = await scene.launch(await scene.ask(view, made), made.id, secret=False)
+    await scene.say("by the way", user="eve", asker=False)
+    await scene.dispatch()
+    view = await scene.commit(view, claim=True)
+    assert view.head["user"] == "bob"
+    await scene.reply(view)
+    view = await scene.open_turn(owner, user="")
+    assert view.head["user"] == ""
+    assert (await scene.begin_row(view, made.id, owner=lifted)).user == "bob"
+    await scene.reply(view)
+    await scene.outcome(view, made.id, owner=lifted, task="task-1")
+    await scene.reply(await scene.start(owner))

@@ -30,5 +30,5 @@ local function main()
   for i = 1, raw and #raw[2] or 0, 2 do
     if raw[2][i] == 'b' then b = raw[2][i + 1] end
   end
-  return {code, b, h.tn, h.id, h.us, r.ag or h.ag, r.t, r.dl, r.tr}
+  return {code, b, h.tn, h.id, r.us or h.us, r.ag or h.ag, r.t, r.dl, r.tr}
 end

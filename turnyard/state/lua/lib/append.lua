@@ -28,7 +28,7 @@ local function say(x)
   local calls, refused, free = {}, {}, MOST_CALLS - #waiting(h, h.ts)
   for i, c in ipairs(x.calls) do
     local q = record(h, h.ts, true, 't', 'tool/call', 'u', h.tu, 's', h.rv, 'c', c.id, 'k', c.k, body_of({}, body(c.b)))
-    local r = i <= free and {c = c.id, ord = h.ts, k = c.k, s = 'open', aw = c.aw, i = c.i, qn = c.qn, tm = c.tm, t = h.tu, ag = h.ag, j = split(h.jw), q = q, tr = 1, re = 1, fresh = true}
+    local r = i <= free and {c = c.id, ord = h.ts, k = c.k, s = 'open', aw = c.aw, i = c.i, qn = c.qn, tm = c.tm, t = h.tu, ag = h.ag, us = h.us, j = split(h.jw), q = q, tr = 1, re = 1, fresh = true}
     if r then
       put_row(h, r)
       calls[#calls + 1] = c.id
@@ -160,7 +160,7 @@ local function strike()
       set(h, 'jw', table.concat(without(split(h.jw), e.j), ','))
       call('HSET', job_key(e.j), 'st', 'queued', 'in', e.b or '')
       add(h, 'q', 1)
-      back[#back + 1] = {k = 'user', m = e.j, st = h.ts, w = '1', as = '0', sj = '1', at = NOW}
+      back[#back + 1] = {k = 'user', m = e.j, st = h.ts, w = '1', as = '0', us = call('HGET', job_key(e.j), 'us') or '', sj = '1', at = NOW}
     end
     if own and (e.t == 'user/message' or e.t == 'assistant/message' or e.t == 'tool/call' or e.t == 'tool/result') then seqs_out[#seqs_out + 1] = n end
   end

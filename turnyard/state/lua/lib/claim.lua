@@ -55,6 +55,8 @@ local function add_user(h, it)
   call('HSET', k, 'st', 'running', 'tu', h.tu, 'en', seq, 'eo', it.st, 'sa', v[3] or NOW)
   call('HDEL', k, 'in')
   add(h, 'q', -1)
+  -- The turn acts for who asked; somebody else's word in it gives no right of theirs to it.
+  if it.as == '1' or h.jb == '' then set(h, 'us', it.us or '') end
   set(h, 'jb', h.jb == '' and it.m or h.jb .. ',' .. it.m)
   if v[2] ~= 'turn' then set(h, 'jw', h.jw == '' and it.m or h.jw .. ',' .. it.m) end
 end
