@@ -176,3 +176,24 @@ async def test_a_turn_acts_for_the_user_who_asked_it_and_a_bystander_changes_not
     await scene.reply(view)
     await scene.outcome(view, made.id, owner=lifted, task="task-1")
     await scene.reply(await scene.start(owner))
+
+
+async def test_cancelling_a_job_that_runs_again_ends_its_calls_of_earlier_turns_too(scene: Scene) -> None:
+    owner = await scene.worker()
+    said = await scene.say(complete_when="settled")
+    view = await scene.start(owner)
+    first, second = call(view, 0, "lift"), call(view, 1, "lift")
+    view = await scene.ask(view, first, second)
+    answers = tuple(Answer(c.id, "placeholder", OK) for c in (first, second))
+    view = await scene.commit(view, append=answers, park=(Park(first.id, DAY_MS), Park(second.id, DAY_MS)))
+    await scene.reply(view)
+    assert (await scene.job(said)).state == "waiting"
+    await scene.outcome(view, first.id, owner=owner, task="t")
+    view = await scene.start(owner)
+    assert (await scene.job(said)).state == "running"
+    assert said.job is not None
+    await cancel_job(scene.yard, said.job, tenant="default")
+    await scene.dispatch()
+    view = await scene.commit(view, ending="finish", closing=True)
+    job = await scene.job(said)
+    assert (job.state, job.open) == ("cancelled", 0)

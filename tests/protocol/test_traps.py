@@ -102,7 +102,7 @@ BROKEN: dict[str, tuple[tuple[str, str], ...]] = {
     "trap-43": (("if h.aw == 0 then\n    claim(h)\n    return 'none'\n  end\n", ""),),
     "trap-44": (
         (
-            "    put_row(h, r)\n    calls[#calls + 1] = c.id",
+            "      put_row(h, r)\n      calls[#calls + 1] = c.id",
             "    put_row(h, r)\n    if c.aw == 1 then add(h, 'aw', 1) end\n    calls[#calls + 1] = c.id",
         ),
         ("if r.aw == 1 and r.de ~= 1 then add(h, 'aw', 1) end", ""),

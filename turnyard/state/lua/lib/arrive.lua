@@ -87,7 +87,7 @@ local function on_cancel_job(h, e)
       leave_flow(h)
       set(h, 'st', 'idle')
     end
-  elseif st == 'waiting' then
+  elseif st == 'waiting' or st == 'running' then
     local ord = call('HGET', k, 'eo') or tostring(h.so)
     cancel_rows(h, ord, function(r)
       if not detached(r) then return false end
@@ -96,7 +96,6 @@ local function on_cancel_job(h, e)
       end
       return false
     end)
-  elseif st == 'running' then
     local jobs = split(h.jb)
     if #without(jobs, e.job) < #jobs then set_cancel(h, h.tu, 'user') end
   end
