@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from turnyard.errors import StoreUnavailable
 from turnyard.records.live import Live
 from turnyard.state import turns
+from turnyard.text import scrub
 
 if TYPE_CHECKING:
     from turnyard.ports import Clock, Delta
@@ -59,7 +60,7 @@ class Voice:
         self._k += len(said)
         view = self.view
         return [
-            Live(seq=view.last_seq, k=k, turn=view.turn, step=view.rev + 1, kind=kind, index=index, text="".join(texts))
+            Live(seq=view.last_seq, k=k, turn=view.turn, step=view.rev + 1, kind=kind, index=index, text=scrub("".join(texts)))
             for k, (kind, index, texts) in enumerate(said, first)
         ]
 

@@ -152,8 +152,10 @@ class Turns:
             if not await self._executor.run(turn):
                 self._left_behind()
         except asyncio.CancelledError:
-            # Dropped: the name it was begun under is expelled, so there is nothing to hand back.
-            pass
+            # Dropped: the name it was begun under is expelled, so there is nothing to hand back. Unless nobody dropped
+            # it and the error came out of the app: then the server still counts the turn to this child.
+            if turn.task is not None and not turn.task.cancelling():
+                self._left_behind()
         except BaseException:
             # Whatever it was: a turn that nobody hands back is held for as long as this process lives.
             self._left_behind()

@@ -50,3 +50,10 @@ def test_what_nobody_takes_away_is_bounded() -> None:
     for _ in range(1000):
         one.say(Delta("text", 0, "x" * 1000))
     assert len(one.collect()[0].text) < 40_000
+
+
+def test_text_that_no_server_takes_is_mended_so_that_others_are_still_written() -> None:
+    one = voice()
+    for text in ("\ud83d", "\ude00", " \ud800"):
+        one.say(Delta("text", 0, text))
+    assert [live.text for live in one.collect()] == ["\U0001f600 \ufffd"]

@@ -13,6 +13,7 @@ from turnyard.errors import StoreUnavailable
 from turnyard.lifted import LiftedTask
 from turnyard.state import calls
 from turnyard.state.calls import RowStart
+from turnyard.state.fleet import Assignment
 from turnyard.testing import wait_until
 from workers.board import Board, Line
 from workers.child import ChildProcess
@@ -100,3 +101,20 @@ async def test_a_child_that_cannot_open_its_app_for_want_of_a_server_stops_when_
     asyncio.get_running_loop().call_later(0.2, child._drain.set)
     async with asyncio.timeout(10):
         assert await child._live("one", YARD, None, None, [])
+
+
+@pytest.mark.parametrize("dropped", [True, False])
+async def test_a_turn_that_ends_with_a_cancellation_nobody_asked_for_is_looked_for_at_the_server(
+    line: Line, lease: Lease, dropped: bool
+) -> None:
+    async def run(turn: Any) -> bool:
+        await asyncio.sleep(60 if dropped else 0)
+        raise asyncio.CancelledError
+
+    work = Turns(YARD, cast("Any", SimpleNamespace(run=run)), lease, SystemClock(), most=1)
+    cast("Any", work)._start(cast("Any", SHARD), Assignment("a", 1))
+    if dropped:
+        await asyncio.sleep(0)
+        work.drop()
+    await wait_until(lambda: work.running == 0, description="the turn to be gone")
+    assert line.doubt is not dropped
