@@ -20,6 +20,7 @@ import pytest
 from turnyard.cli.state_dir import StateDir
 from turnyard.state import pids
 from turnyard.state.binaries import find_server
+from turnyard.state.embedded import running_server
 
 pytestmark = [
     pytest.mark.timeout(180),
@@ -270,6 +271,19 @@ def test_down_ends_roles_whose_keeper_was_killed_and_the_next_up_has_all_that_wa
     shell.type("up", "app:app", "--detach", "--port", "0")
     (job,) = shell.rows("jobs", "list", "--session", "old")
     assert job["text"] == "1 + 2 = 3"
+
+
+def test_a_server_of_its_own_that_was_killed_is_started_again_with_its_data(shell: Shell):
+    shell.type("up", "app:app", "--detach", "--port", "0")
+    shell.type("submit", "hello", "add 1 and 2", "--session", "old", "--wait")
+    killed = running_server(shell.state.root)
+    assert killed
+    assert killed.pid
+    os.kill(killed.pid, signal.SIGKILL)
+    assert pids.poll_until(lambda: (now := running_server(shell.state.root)) is not None and now.pid != killed.pid, timeout_s=30)
+    (job,) = shell.rows("jobs", "list", "--session", "old")
+    assert job["text"] == "1 + 2 = 3"
+    assert shell.type("submit", "hello", "add 2 and 2", "--session", "old", "--wait")[0] == "2 + 2 = 4\n"
 
 
 def test_changed_code_is_served_after_a_reload_and_the_api_stays_up(shell: Shell):

@@ -9,16 +9,18 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from turnyard.backoff import Backoff
 from turnyard.cli.keeper import Keeper
 from turnyard.cli.log_tail import Tail
 from turnyard.cli.output import say
 from turnyard.cli.plan import role_environment
 from turnyard.cli.state_dir import StateDir, UpFacts
 from turnyard.clock import SystemClock
+from turnyard.errors import TurnyardError
 from turnyard.lifecycle import SIGNALS
 from turnyard.state import pids
 from turnyard.state.connection import check_server, connect, safe_url
-from turnyard.state.embedded import EmbeddedServer, resolve_server, stop_server
+from turnyard.state.embedded import EmbeddedServer, resolve_server, running_server, stop_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from turnyard.settings import Settings
 
 WATCH_EVERY_S = 0.5
+SERVER_EVERY_S = 0.5
 WATCHED = frozenset({".py", ".yaml", ".yml", ".md"})
 SKIPPED = frozenset({"node_modules", "__pycache__"})
 
@@ -61,6 +64,8 @@ async def keep_yard(
         if show_logs:
             tail = Tail([(role.name, state.log(role.name)) for role in plan.roles])
             aides.append(asyncio.create_task(tail.run(clock)))
+        if server.pid is not None and server.durable:
+            aides.append(asyncio.create_task(_keep_server(state, clock)))
         if reload:
             aides.append(asyncio.create_task(_reload_on_change(keeper, plan, clock)))
         try:
@@ -84,6 +89,25 @@ async def _server(state: StateDir, settings: Settings) -> AsyncGenerator[Embedde
         await client.aclose()
         if server.started:
             await stop_server(state.root)
+
+
+async def _keep_server(state: StateDir, clock: Clock) -> None:
+    """Start this directory's server again when it died: its socket is the same, and so is what it had stored.
+
+    The roles wait for it by themselves. One that holds everything in memory is not started again: it would be empty.
+    """
+    backoff = Backoff(first_s=0.5, most_s=30.0)
+    while True:
+        await clock.sleep(SERVER_EVERY_S)
+        if running_server(state.root) is not None:
+            backoff.reset()
+            continue
+        log.warning("the server ended and is started again; see %s", state.log("server"))
+        try:
+            await resolve_server(state.root)
+        except TurnyardError as error:
+            log.warning("%s", error)
+            await clock.sleep(backoff.next_s())
 
 
 def _facts(plan: Plan, server: EmbeddedServer) -> UpFacts:
