@@ -197,3 +197,14 @@ async def test_cancelling_a_job_that_runs_again_ends_its_calls_of_earlier_turns_
     view = await scene.commit(view, ending="finish", closing=True)
     job = await scene.job(said)
     assert (job.state, job.open) == ("cancelled", 0)
+
+
+async def test_an_interrupted_call_of_a_batch_is_told_without_a_body(scene: Scene) -> None:
+    owner = await scene.worker()
+    view = await scene.open_turn(owner)
+    first, second = call(view, 0, "parallel"), call(view, 1, "parallel")
+    view = await scene.ask(view, first, second, start=(first.id, second.id))
+    view = await scene.commit(view, settle=(Answer(first.id, "unknown"),))
+    view = await scene.commit(view, append=(Answer(first.id, "unknown"), Answer(second.id, "result", OK)), claim=True)
+    assert [(r.outcome, r.body) for r in await scene.log() if r.type == "tool/result"] == [("unknown", {}), ("result", OK)]
+    await scene.reply(view)

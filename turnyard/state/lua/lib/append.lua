@@ -4,7 +4,7 @@
 -- answer (c, o) or note (type), and b is the number of a body.
 local h -- the session that this commit is about
 
-local function body(n) return n and ARGV[7 + n] or nil end
+local function body(n) return n and n > 0 and ARGV[7 + n] or nil end
 
 local MOST_CALLS = 64
 local TOO_MANY = '{"content":"ERROR: 64 calls have no result yet; not executed. Wait for results before you make more.","is_error":true}'
