@@ -208,3 +208,23 @@ async def test_an_interrupted_call_of_a_batch_is_told_without_a_body(scene: Scen
     view = await scene.commit(view, append=(Answer(first.id, "unknown"), Answer(second.id, "result", OK)), claim=True)
     assert [(r.outcome, r.body) for r in await scene.log() if r.type == "tool/result"] == [("unknown", {}), ("result", OK)]
     await scene.reply(view)
+
+
+async def test_what_a_cancelled_turn_launches_all_the_same_is_cancelled_in_that_commit(scene: Scene) -> None:
+    owner, lifted = await scene.worker(), await scene.worker(role="lifted")
+    said = await scene.say(complete_when="settled")
+    view = await scene.start(owner)
+    made = call(view, 0, "lift")
+    view = await scene.ask(view, made)
+    await scene.control("cancel")
+    await scene.dispatch()
+    view = await scene.launch(view, made.id, secret=False, lanes=("arq",))
+    assert view.cancel == "user"
+    view = await scene.commit(view, ending="finish", closing=True)
+    assert view.ended
+    assert (await scene.rows())[made.id]["o"] == "cancelled"
+    assert (await scene.begin_row(view.session + ".0", made.id, owner=lifted)).code == "FENCED"
+    job = await scene.job(said)
+    assert (job.state, job.open) == ("cancelled", 0)
+    await scene.reply(await scene.open_turn(owner, "again"))
+    assert [r.outcome for r in await scene.log() if r.type == "tool/result"] == ["placeholder", "cancelled"]

@@ -26,9 +26,11 @@ def set_cancel(shard: State, rules: Rules, sid: str, turn: int, *, cause: str, s
     return "SET"
 
 
-def cancel_parked(shard: State, rules: Rules, sid: str, turn: int) -> None:
-    """Settle the turn's parked rows as cancelled."""
+def cancel_parked(shard: State, rules: Rules, sid: str, turn: int, *, answered_only: bool = False) -> None:
+    """Settle the turn's parked rows as cancelled; with `answered_only` those whose placeholder is in the log."""
     for call, row in rows_of(shard, sid).items():
+        if answered_only and not row["answered"]:
+            continue
         if row["outcome"] is None and row["state"] == "parked" and (row["turn"] == turn or not rules.row_turn):
             if rules.cas_awaiting:
                 settle(shard, call, "cancelled")

@@ -6,7 +6,7 @@ without a slot, yield goes back to the flow.
 """
 
 from tests.protocol.model.begin import answer, claim
-from tests.protocol.model.cancel import overtake, strike
+from tests.protocol.model.cancel import cancel_parked, overtake, strike
 from tests.protocol.model.rules import Rules
 from tests.protocol.model.state import (
     State,
@@ -59,6 +59,8 @@ def apply_calls(shard: State, rules: Rules, request: State, *, cancelled: bool) 
         write(shard, rules, sid, entry)
     for call in request["parks"]:
         park_call(shard, rules, shard["s"][sid], call)
+    if cancelled and request["parks"]:
+        cancel_parked(shard, rules, sid, shard["s"][sid]["turn"], answered_only=True)
     settled: list[tuple[str, str]] = request.get("settle") or []
     for call, outcome in settled if rules.par_rows else ():
         settle(shard, call, outcome)
