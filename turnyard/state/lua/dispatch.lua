@@ -29,7 +29,7 @@ local function main()
   local function bury(raw, reason)
     local kept = {}
     for n = 1, math.min(#raw, 64) do kept[n] = string.sub(raw[n], 1, 500) end
-    call('XADD', P .. 'dead', 'MAXLEN', '~', 10000, '*', 'reason', reason, unpack(kept))
+    call('XADD', P .. 'dead', 'MAXLEN', '~', 1000, '*', 'reason', reason, unpack(kept))
   end
 
   -- The job of such a message ends, and its place in the queue is free again.

@@ -79,7 +79,10 @@ local function assign(flow, h, start, serial)
   call('ZADD', RUNNING, NOW + tonumber(limit('begin_by') or BEGIN_BY), h.sid)
   local res = resources(h)
   for i = 1, 3 do call('SADD', P .. 'run:' .. res[i], h.sid) end
-  call('RPUSH', P .. 'turns:' .. h.po .. ':' .. h.ag .. '@' .. serial, h.sid .. ' ' .. h.ep)
+  local list = P .. 'turns:' .. h.po .. ':' .. h.ag .. '@' .. serial
+  call('RPUSH', list, h.sid .. ' ' .. h.ep)
+  -- The workers of this version may all be gone by now, and with them whoever would take it.
+  if serial > 0 then call('EXPIRE', list, 3600) end
 end
 
 -- Where one was served or turned away, the next waiter of each resource that still has room is looked at.
