@@ -115,7 +115,17 @@ def server(*extra: str) -> Generator[Stack]:
         folder = Path(name)
         socket = folder / "s"
         words = [str(binary.path), "--port", "0", "--unixsocket", str(socket), "--dir", name, "--save", "", "--appendonly", "yes"]
-        words += ["--appendfsync", "everysec", "--stream-node-max-bytes", "512", "--maxmemory-policy", "noeviction", "--enable-debug-command", "yes", *extra]
+        words += [
+            "--appendfsync",
+            "everysec",
+            "--stream-node-max-bytes",
+            "512",
+            "--maxmemory-policy",
+            "noeviction",
+            "--enable-debug-command",
+            "yes",
+            *extra,
+        ]
         with (folder / "server.log").open("wb") as log:
             process = subprocess.Popen([*leash(), *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         client = redis.Redis.from_url(f"unix://{socket}")

@@ -28,6 +28,7 @@ async def order(ctx: ToolContext[None], part: str) -> str:
     """Order a part; it takes a while to arrive.
 
     Args:
+        ctx: the call: whom it is for, and how to report its progress.
         part: what to order.
     """
     for step in range(3):
