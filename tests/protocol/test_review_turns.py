@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.protocol.scene import DAY_MS, OK, Scene, call, shown
-from turnyard.records.commit import Answer, Park
+from turnyard.engine.effects import NoEffect, ToolTable
+from turnyard.engine.turn import next_effect
+from turnyard.records.commit import Answer, Commit, Park
 from turnyard.state.ingress import accept_outcome, cancel_job
 
 
@@ -228,3 +230,20 @@ async def test_what_a_cancelled_turn_launches_all_the_same_is_cancelled_in_that_
     assert (job.state, job.open) == ("cancelled", 0)
     await scene.reply(await scene.open_turn(owner, "again"))
     assert [r.outcome for r in await scene.log() if r.type == "tool/result"] == ["placeholder", "cancelled"]
+
+
+async def test_a_turn_that_nothing_woke_leaves_notices_for_one_that_somebody_asked_for(scene: Scene) -> None:
+    owner = await scene.worker()
+    said = await scene.say()
+    await scene.notice("for later")
+    await scene.dispatch()
+    assert said.job is not None
+    await cancel_job(scene.yard, said.job, tenant="default")
+    await scene.dispatch()
+    view = await scene.begin(owner)
+    assert view is not None
+    assert next_effect(view, ToolTable()) == NoEffect(Commit(ending="finish"))
+    await scene.commit(view, ending="finish")
+    view = await scene.open_turn(owner, "now")
+    assert shown(view) == ["!for later", "now"]
+    await scene.reply(view)

@@ -27,7 +27,8 @@ def begin(shard: State, rules: Rules, sid: str, epoch: int, owner: str) -> State
     shard["w"].setdefault(owner, []).append(sid)
     if not head["turn"]:
         open_turn(rules, head)
-    if not (rules.cancel_no_claim and head["cancel"]):
+    asked_for = wakes(head) or head["jobs"] or unanswered(shard["log"][head["tstore"]])
+    if asked_for and not (rules.cancel_no_claim and head["cancel"]):
         claim(shard, rules, head, between=rules.begin_between)
     return answer(shard, sid, "OK", base=0)
 

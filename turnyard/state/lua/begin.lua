@@ -34,6 +34,7 @@ local function main()
   call('SADD', P .. 'w:' .. owner, sid)
   if h.tu == '' then open_turn(h, turn) end
   local from = known(h)
-  if not cancelled(h) then claim(h) end
+  -- A turn whose cause is gone by now ends at once: what wakes nobody waits for one that somebody asked for.
+  if not cancelled(h) and (wakes(h) or h.jb ~= '' or h.pe ~= '') then claim(h) end
   return answer(h, 'OK', nil, from)
 end
