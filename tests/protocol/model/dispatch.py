@@ -78,13 +78,13 @@ def cancel_job(shard: State, rules: Rules, event: State) -> str:
         if rules.ready_empty and head["state"] == "ready" and empty_handed(head):
             head["state"] = "idle"
             shard["ready"].remove(sid)
-    elif job and job["state"] == "waiting":
+    elif job and job["state"] in ("waiting", "running"):
         for call, row in rows_of(shard, sid).items():
             if mid in row["jobs"] and row["outcome"] is None and row["state"] == "parked" and detached(row):
                 settle(shard, call, "cancelled")
                 aside_cancelled(shard, rules, sid, call)
-    elif job and job["state"] == "running" and mid in head["jobs"]:
-        set_cancel(shard, rules, sid, head["turn"], cause="user")
+        if mid in head["jobs"]:
+            set_cancel(shard, rules, sid, head["turn"], cause="user")
     return "OK"
 
 
