@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 READY_WITHIN_S = 60.0
 POLL_S = 0.1
+# A role that ran for so long did not fail at its start, so its next start is not put off.
+STEADY_S = 30.0
 GRACE_S = 150.0
 ANSWER_WITHIN_S = 2.0
 LAST_LINES = 15
@@ -131,7 +133,10 @@ class Keeper:
         backoff = Backoff(first_s=0.2, most_s=10.0)
         role = await self._start(plan)
         while True:
+            started = self._clock.monotonic()
             code = await role.process.wait()
+            if self._clock.monotonic() - started >= STEADY_S:
+                backoff.reset()
             self._roles.remove(role)
             self._record()
             if self._draining.is_set():

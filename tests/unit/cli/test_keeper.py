@@ -54,7 +54,7 @@ class Script:
 class Kept:
     """A keeper that runs, and what is known of it."""
 
-    def __init__(self, root: Path, *roles: Script, agents: tuple[str, ...] = ()) -> None:
+    def __init__(self, root: Path, *roles: Script, agents: tuple[str, ...] = (), clock: SystemClock | None = None) -> None:
         self.state = StateDir(root / "state")
         self.state.hold()
         plan = Plan(("app:app",), agents, "127.0.0.1", 1, roles)  # type: ignore[arg-type]
@@ -63,7 +63,7 @@ class Kept:
         facts = UpFacts(me, "starting", plan.apps, "http://127.0.0.1:1", "unix://x", "valkey", durable=True)
         self.ready: asyncio.Future[UpFacts] = asyncio.get_running_loop().create_future()
         self.drain = asyncio.Event()
-        self.keeper = Keeper(plan, self.state, facts, environ=os.environ, clock=SystemClock(), on_ready=self.ready.set_result)
+        self.keeper = Keeper(plan, self.state, facts, environ=os.environ, clock=clock or SystemClock(), on_ready=self.ready.set_result)
         self.running = asyncio.create_task(self.keeper.run(self.drain))
 
     def pid(self, name: str) -> int:
@@ -92,6 +92,31 @@ async def test_a_role_that_is_killed_is_started_again(tmp_path: Path):
     first = kept.pid("a")
     os.kill(first, signal.SIGKILL)
     await wait_until(lambda: kept.pid("a") not in (0, first), description="the change of processes")
+    await kept.end()
+
+
+class Impatient(SystemClock):
+    """Notes how long it was asked to sleep, and sleeps a moment."""
+
+    def __init__(self) -> None:
+        self.asked: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.asked.append(seconds)
+        await super().sleep(min(seconds, 0.01))
+
+
+@pytest.mark.parametrize("steady", [True, False])
+async def test_only_a_role_that_keeps_ending_soon_is_started_ever_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steady: bool):
+    monkeypatch.setattr(keeper_module, "STEADY_S", 0.0 if steady else 1e9)
+    clock = Impatient()
+    kept = Kept(tmp_path, Script("a"), clock=clock)
+    await kept.ready
+    for _ in range(4):
+        last = kept.pid("a")
+        os.kill(last, signal.SIGKILL)
+        await wait_until(lambda: kept.pid("a") not in (0, last), description="the change of processes")  # noqa: B023 - waited for here
+    assert (max(clock.asked) <= 0.2) is steady
     await kept.end()
 
 
