@@ -18,7 +18,6 @@ Ending = Literal["none", "finish", "park", "yield"]
 Code = Literal["OK", "ALREADY", "FENCED", "DIVERGED", "AWAITS"]
 
 PLACEHOLDER = "placeholder"
-SETTLED_WITHOUT_TEXT = frozenset({"denied", "timeout", "cancelled", "superseded", "unknown"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +95,6 @@ class Commit:
     ending: Ending = "none"
     closing: bool = False
     failure: dict[str, Any] | None = None
-    output: dict[str, Any] | None = None
     usage: dict[str, int] = field(default_factory=dict[str, int])
     lanes: tuple[str, ...] = ()
 

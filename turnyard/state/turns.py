@@ -168,19 +168,11 @@ def _records(part: Say | Answer | Note, kinds: dict[str, Any]) -> list[LogRecord
 
 
 async def _view(shard: Shard, session: str, reply: list[Any], *, base: tuple[LogRecord, ...], mine: frozenset[str], mark: str) -> TurnView:
-    head, raw_rows, raw_records, more, last_seq = reply[1], reply[2], reply[3], int(reply[4]), int(reply[5])
+    head = reply[1]
     ended = not int(head[6])
     store = f"{session}.{text(head[3])}" if not ended else ""
-    rows = tuple(_row(orjson.loads(raw)) for raw in raw_rows)
-    entries = base
-    if not ended:
-        start = int(reply[6])
-        if text(reply[0]) == "ALREADY":
-            entries = tuple(e for e in base if e.seq <= start)
-        records = [parse_record(eid, fields) for eid, fields in raw_records]
-        if more:
-            records = await _pages(shard, store, after=start, upto=last_seq)
-        entries = visible(entries, records)
+    rows = tuple(_row(orjson.loads(raw)) for raw in reply[2])
+    entries = base if ended else await _entries(shard, store, reply, base)
     unanswered = {row.call for row in rows if row.state == "started"}
     return TurnView(
         code="OK" if reply[0] == b"OK" else "ALREADY",
@@ -210,6 +202,16 @@ async def _view(shard: Shard, session: str, reply: list[Any], *, base: tuple[Log
         serial=int(head[15]),
         mark=mark,
     )
+
+
+async def _entries(shard: Shard, store: str, reply: list[Any], base: tuple[LogRecord, ...]) -> tuple[LogRecord, ...]:
+    """Return what a model may see by now: what was known, and what the reply brings or says is to be read."""
+    raw_records, more, last_seq, start = reply[3], int(reply[4]), int(reply[5]), int(reply[6])
+    if text(reply[0]) == "ALREADY":
+        base = tuple(e for e in base if e.seq <= start)
+    if more:
+        return visible(base, await _pages(shard, store, after=start, upto=last_seq))
+    return visible(base, [parse_record(eid, fields) for eid, fields in raw_records])
 
 
 def _row(r: dict[str, Any]) -> Row:

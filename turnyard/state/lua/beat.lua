@@ -9,6 +9,40 @@
 -- Returns join, leave: OK. beat: LOST (expelled or unknown: take a new id), or OK and, when the counts differ, what
 --       the server holds for it as session epoch | call members; then the serials alive per pool:agent of this worker
 -- A lost reply costs nothing: a renewal only moves the lease forward.
+-- What the server counts to this owner: session epoch | call member and its task.
+local function held_by(owner)
+  local out = {}
+  for i, m in ipairs(call('SMEMBERS', P .. 'w:' .. owner)) do
+    local sid, ord, c = string.match(m, '^c!(%w+)%.(%d+)!(.+)$')
+    if sid then
+      local r = row(load(sid), ord, c)
+      out[i] = m .. ' ' .. (r and r.tj or '')
+    else
+      out[i] = m .. ' ' .. (call('HGET', head_key(m), 'ep') or 0)
+    end
+  end
+  return out
+end
+
+-- Lists of newer turns that this owner may run, too: a worker with an older agent is alive, so they lie apart.
+local function newer_lists(owner)
+  local info, out, named = fleet_of(owner), {}, {}
+  for _, pool in ipairs(info and info.pools or {}) do
+    for agent, serial in pairs(info.agents or {}) do
+      local low = tonumber(limit('lo:' .. pool .. ':' .. agent) or serial)
+      for _, v in ipairs(low < serial and call('HVALS', P .. 'serve:' .. pool .. ':' .. agent) or {}) do
+        local s = tonumber(string.match(v, '^%d+'))
+        local list = pool .. ':' .. agent .. '@' .. s
+        if s > low and s <= serial and not named[list] then
+          named[list] = true
+          out[#out + 1] = list
+        end
+      end
+    end
+  end
+  return out
+end
+
 local function main()
   local how, owner, lease_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
   local score = call('ZSCORE', WORKERS, owner)
@@ -32,34 +66,7 @@ local function main()
   end
   if not score or score == '-inf' then return {'LOST'} end
   call('ZADD', WORKERS, 'XX', 'GT', NOW + lease_ms, owner)
-  local held, strangers = tonumber(ARGV[4]), {}
-  if held >= 0 and call('SCARD', P .. 'w:' .. owner) ~= held then
-    for i, m in ipairs(call('SMEMBERS', P .. 'w:' .. owner)) do
-      if string.sub(m, 1, 2) == 'c!' then
-        local sid, ord, c = string.match(m, '^c!(%w+)%.(%d+)!(.+)$')
-        local h = load(sid)
-        local r = row(h, ord, c)
-        strangers[i] = m .. ' ' .. (r and r.tj or '')
-      else
-        strangers[i] = m .. ' ' .. (call('HGET', head_key(m), 'ep') or 0)
-      end
-    end
-  end
-  local info, lists, named = fleet_of(owner), {}, {}
-  for _, pool in ipairs(info and info.pools or {}) do
-    for agent, serial in pairs(info.agents or {}) do
-      local low = tonumber(limit('lo:' .. pool .. ':' .. agent) or serial)
-      if low < serial then
-        for _, v in ipairs(call('HVALS', P .. 'serve:' .. pool .. ':' .. agent)) do
-          local s = tonumber(string.match(v, '^%d+'))
-          local list = pool .. ':' .. agent .. '@' .. s
-          if s > low and s <= serial and not named[list] then
-            named[list] = true
-            lists[#lists + 1] = list
-          end
-        end
-      end
-    end
-  end
-  return {'OK', strangers, lists}
+  local held = tonumber(ARGV[4])
+  local differs = held >= 0 and call('SCARD', P .. 'w:' .. owner) ~= held
+  return {'OK', differs and held_by(owner) or {}, newer_lists(owner)}
 end

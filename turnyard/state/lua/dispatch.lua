@@ -5,42 +5,42 @@
 -- ARGV  limit    entries to apply, at least 1
 -- Returns applied, admitted, left (1: more entries wait), dead (unreadable entries moved to `dead`)
 -- A lost reply costs nothing: what was applied is gone from ingress.
+-- What the handler of each kind reads; all of it is checked before the first write.
+local NEEDS = {
+  user = {'job', 'md', 'us', 'as', 'ag', 'po'}, outcome = {'st', 'c'}, late = {'st', 'c'}, decision = {'st', 'c'}, canceljob = {'job'},
+  notice = {'gr', 'ky', 'b'}, clear = {'gr', 'ky'}, cancel = {'tu'},
+}
+
+local function readable(e)
+  if not APPLY[e.kind] or e.v ~= '1' or not e.sid or #e.sid ~= 26 then return false end
+  for _, f in ipairs(NEEDS[e.kind] or {}) do
+    if not e[f] then return false end
+  end
+  return e.kind ~= 'user' or tonumber(e.pr) and tonumber(e.dy) and tonumber(e.wn) and tonumber(e.wx)
+end
+
+-- The job of a message that is set aside ends, and its place in the queue is free again.
+local function fail_job(e)
+  local h = e.kind == 'user' and e.sid and e.job and load(e.sid)
+  if not h or h.new or call('HGET', job_key(e.job), 'st') ~= 'queued' then return end
+  add(h, 'q', -1)
+  call('HSET', job_key(e.job), 'er', '{"code":"internal","message":"the message could not be read back and was set aside","retryable":false}')
+  end_job(e.job, 'failed')
+end
+
+-- A dead letter keeps the beginning of what came, so that somebody can tell what it was.
+local function bury(e, raw, reason)
+  fail_job(e)
+  local kept = {}
+  for n = 1, math.min(#raw, 64) do kept[n] = string.sub(raw[n], 1, 500) end
+  call('XADD', P .. 'dead', 'MAXLEN', '~', 1000, '*', 'reason', reason, unpack(kept))
+end
+
 local function main()
   local limit = tonumber(ARGV[1])
   local batch = call('XRANGE', KEYS[1], '-', '+', 'COUNT', limit + 1)
   local left = #batch > limit and 1 or 0
   local ids, dead = {}, 0
-
-  -- What the handler of each kind reads; all of it is checked before the first write.
-  local NEEDS = {
-    user = {'job', 'md', 'us', 'as', 'ag', 'po'}, outcome = {'st', 'c'}, late = {'st', 'c'}, decision = {'st', 'c'}, canceljob = {'job'},
-    notice = {'gr', 'ky', 'b'}, clear = {'gr', 'ky'}, cancel = {'tu'},
-  }
-
-  local function readable(e)
-    if not APPLY[e.kind] or e.v ~= '1' or not e.sid or #e.sid ~= 26 then return false end
-    for _, f in ipairs(NEEDS[e.kind] or {}) do
-      if not e[f] then return false end
-    end
-    return e.kind ~= 'user' or tonumber(e.pr) and tonumber(e.dy) and tonumber(e.wn) and tonumber(e.wx)
-  end
-
-  -- A dead letter keeps the beginning of what came, so that somebody can tell what it was.
-  local function bury(raw, reason)
-    local kept = {}
-    for n = 1, math.min(#raw, 64) do kept[n] = string.sub(raw[n], 1, 500) end
-    call('XADD', P .. 'dead', 'MAXLEN', '~', 1000, '*', 'reason', reason, unpack(kept))
-  end
-
-  -- The job of such a message ends, and its place in the queue is free again.
-  local function fail_job(e)
-    local h = e.kind == 'user' and e.sid and e.job and load(e.sid)
-    if not h or h.new or call('HGET', job_key(e.job), 'st') ~= 'queued' then return end
-    add(h, 'q', -1)
-    call('HSET', job_key(e.job), 'er', '{"code":"internal","message":"the message could not be read back and was set aside","retryable":false}')
-    end_job(e.job, 'failed')
-  end
-
   for i = 1, math.min(#batch, limit) do
     local e = item(batch[i])
     ids[i] = e.eid
@@ -49,8 +49,7 @@ local function main()
       APPLY[e.kind](h, e)
     elseif e.kind ~= 'wake' then
       dead = dead + 1
-      fail_job(e)
-      bury(batch[i][2], h and 'no such session' or 'unreadable event')
+      bury(e, batch[i][2], h and 'no such session' or 'unreadable event')
     end
   end
   if #ids > 0 then call('XDEL', KEYS[1], unpack(ids)) end
