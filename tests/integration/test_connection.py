@@ -12,7 +12,7 @@ from redis import exceptions as rx
 from tests.servers import private_server
 from turnyard.errors import ConfigError, StoreUnavailable, Unsupported
 from turnyard.state import connection
-from turnyard.state.connection import check_server, connect, safe_url
+from turnyard.state.connection import check_server, connect, describe, safe_url
 from turnyard.state.embedded import resolve_server, stop_server
 
 
@@ -58,9 +58,11 @@ async def test_a_server_that_is_not_there_is_named_without_its_password(tmp_path
 
 def test_a_url_in_a_message_has_no_credentials():
     assert safe_url("rediss://user:hunter2@host:6379/0?password=x") == "rediss://host:6379/0"
+    assert "hunter2" not in safe_url("redis://user:hunter2@[host")
+    assert describe(connect("rediss://user:hunter2@host:6379/0")) == "rediss://host:6379/0"
 
 
-@pytest.mark.parametrize("url", ["http://host", "localhost:6379", "", "redis://host:nan"])
+@pytest.mark.parametrize("url", ["http://host", "localhost:6379", "", "redis://host:nan", "redis://[::1", "[", "redis://host:99999"])
 def test_what_is_not_a_redis_url_is_refused(url: str):
     with pytest.raises(ConfigError):
         connect(url)

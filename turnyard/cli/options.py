@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
+
+from turnyard.errors import ConfigError
 
 if TYPE_CHECKING:
     from turnyard.settings import Settings
@@ -37,7 +40,19 @@ def settings_of(*, config: Path | None = None, url: str | None = None, key: str 
 
 
 def api_url(settings: Settings) -> str:
-    """Return where the API is: as configured, else where `up` in this directory serves it, else the usual port here."""
+    """Return where the API is: as configured, else where `up` in this directory serves it, else the usual port here.
+
+    Raises:
+        ConfigError: what was configured is no address of an API.
+    """
     from turnyard.cli.state_dir import StateDir
 
-    return settings.client.url or StateDir(settings.state_dir).url() or LOOPBACK_URL
+    url = settings.client.url or StateDir(settings.state_dir).url() or LOOPBACK_URL
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ConfigError(f"{url!r} is not the address of an API, such as {LOOPBACK_URL}: correct --url, TURNYARD_URL or client.url")
+    return url

@@ -9,6 +9,7 @@ server.*     the embedded server (see turnyard.state.embedded)
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 from dataclasses import asdict, dataclass
@@ -94,7 +95,7 @@ class StateDir:
         """Return where the API of this directory's yard is, None when there is none."""
         try:
             return (self.root / "url").read_text(encoding="utf-8").strip() or None
-        except OSError:
+        except (OSError, ValueError):
             return None
 
     def facts(self) -> UpFacts | None:
@@ -117,7 +118,8 @@ class StateDir:
     def clear(self) -> None:
         """Forget the yard: it is down."""
         for name in ("up.json", "url"):
-            (self.root / name).unlink(missing_ok=True)
+            with contextlib.suppress(NotADirectoryError):
+                (self.root / name).unlink(missing_ok=True)
 
     def alive(self) -> list[tuple[str, Mark]]:
         """Return the processes of the recorded yard that still run, its keeper first."""

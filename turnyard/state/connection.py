@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit, urlunsplit
 
 from redis import exceptions as rx
-from redis.asyncio import Redis
+from redis.asyncio import Redis, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff
 
@@ -62,7 +62,7 @@ def connect(url: str, *, blocking: bool = False, max_connections: int = 32) -> R
     Raises:
         ConfigError: the URL is not one of a Redis server.
     """
-    scheme = urlsplit(url).scheme
+    scheme = url.partition(":")[0].lower()
     if scheme not in SCHEMES:
         raise ConfigError(f"{safe_url(url)!r} is not the URL of a Redis server: it must start with {', '.join(f'{s}://' for s in SCHEMES)}")
     options: dict[str, Any] = {
@@ -89,7 +89,10 @@ def connect(url: str, *, blocking: bool = False, max_connections: int = 32) -> R
 
 def safe_url(url: str) -> str:
     """Return `url` without its user, password and query, for messages and logs."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "(unreadable)"
     place = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, place, parts.path, "", ""))
 
@@ -99,7 +102,8 @@ def describe(redis: Redis) -> str:
     kwargs = cast("dict[str, Any]", redis.connection_pool.connection_kwargs)
     if "path" in kwargs:
         return f"unix://{kwargs['path']}"
-    return f"redis://{kwargs.get('host', 'localhost')}:{kwargs.get('port', 6379)}/{kwargs.get('db', 0)}"
+    scheme = "rediss" if issubclass(cast("type", redis.connection_pool.connection_class), SSLConnection) else "redis"
+    return f"{scheme}://{kwargs.get('host', 'localhost')}:{kwargs.get('port', 6379)}/{kwargs.get('db', 0)}"
 
 
 async def check_server(redis: Redis) -> ServerFacts:

@@ -40,6 +40,18 @@ def test_a_wrong_configuration_exits_with_3_and_names_the_key(tmp_path: Path, ca
     assert "limits.max_turns: unknown key" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("url", ["nowhere", "ftp://host", "http://[::1", "http://host:99999", "http://"])
+def test_an_address_that_is_none_exits_with_3(url: str, capsys: pytest.CaptureFixture[str]):
+    assert run(["jobs", "list", "--url", url]) == 3
+    assert "is not the address of an API" in capsys.readouterr().err
+
+
+def test_down_in_what_is_no_directory_finds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TURNYARD_STATE", str(tmp_path / "file"))
+    assert run(["down"]) == 0
+
+
 def test_the_effective_settings_are_shown_without_secrets(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     monkeypatch.setenv("REDIS_URL", "redis://user:hunter2@host:1/0")
     monkeypatch.setenv("TURNYARD_API_KEY", "key-hunter3")

@@ -53,6 +53,11 @@ def test_a_broken_record_counts_as_none(tmp_path: Path, broken: str):
     assert StateDir(tmp_path).alive() == []
 
 
+def test_a_broken_address_counts_as_none(tmp_path: Path):
+    (tmp_path / "url").write_bytes(b"\x8d\xff")
+    assert StateDir(tmp_path).url() is None
+
+
 def test_a_state_directory_that_cannot_be_made_says_what_to_do(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="TURNYARD_STATE"):
