@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.protocol.scene import DAY_MS, OK, Scene, call, shown
+from tests.protocol.scene import DAY_MS, OK, SECRET, Scene, call, shown
 from turnyard.engine.effects import NoEffect, ToolTable
 from turnyard.engine.turn import next_effect
 from turnyard.records.commit import Answer, Commit, Park
+from turnyard.records.ids import hash_secret
 from turnyard.state.ingress import accept_outcome, cancel_job
 
 
@@ -247,3 +248,22 @@ async def test_a_turn_that_nothing_woke_leaves_notices_for_one_that_somebody_ask
     view = await scene.open_turn(owner, "now")
     assert shown(view) == ["!for later", "now"]
     await scene.reply(view)
+
+
+async def test_a_call_that_was_answered_from_outside_while_its_body_returned_a_result_is_told_once(scene: Scene) -> None:
+    owner = await scene.worker()
+    said = await scene.say(complete_when="settled")
+    view = await scene.start(owner)
+    made = call(view, 0, "callback")
+    view = await scene.ask(view, made, start=(made.id,), tokens=((made.id, hash_secret(SECRET)),))
+    assert (await scene.outcome(view, made.id)).code == "accepted"
+    await scene.dispatch()
+    view = await scene.commit(view, append=(Answer(made.id, "result", {"content": "mine", "is_error": False}),), claim=True)
+    assert [(r.outcome, r.aside, r.body) for r in await scene.log() if r.type == "tool/result"] == [
+        ("placeholder", False, {}),
+        ("result", True, OK),
+    ]
+    assert shown(view)[-2:] == [f"{made.id}:placeholder", f"{made.id}:result"]
+    await scene.reply(view)
+    job = await scene.job(said)
+    assert (job.state, job.open) == ("succeeded", 0)

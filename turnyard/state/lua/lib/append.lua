@@ -47,6 +47,8 @@ local function reply(x)
   local mine = settle(h, r, x.o)
   local text = mine and body(x.b) or call('HGET', calls_key(h, h.ts), x.c .. ':r')
   if not mine then foreign() end
+  -- The first outcome of a detached call stands, and its item is on the way.
+  if not mine and detached(r) and r.o ~= 'cancelled' then return add_result(h, r, 'placeholder') end
   add_result(h, r, r.o, text)
 end
 
