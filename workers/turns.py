@@ -100,7 +100,9 @@ class Turns:
                 return
             try:
                 if self._free > 0:
-                    found = await fleet.take(shard, self._lists[shard.n], free=self._free, block_ms=_BLOCK_MS)
+                    # All shards are asked at the same time, so each may fill its part of what is free.
+                    free = max(1, self._free // len(self._yard.shards))
+                    found = await fleet.take(shard, self._lists[shard.n], free=free, block_ms=_BLOCK_MS)
                 else:
                     found = await self._until_room(shard)
             except StoreUnavailable as error:
