@@ -343,6 +343,7 @@ def test_a_module_or_file_that_is_not_there_is_named_with_where_it_was_looked_fo
         ("x = 1\nraise ValueError('bad value')\n", ["ValueError: bad value", "broken.py, line 2"]),
         ("import not_installed_at_all\n", ["not_installed_at_all", "broken.py, line 1", "install what provides 'not_installed_at_all'"]),
         ("def f(:\n", ["broken.py, line 1", "correct the syntax"]),
+        ("raise BaseException('of no class')\n", ["BaseException: of no class", "broken.py, line 1"]),
         ("raise SystemExit(1)\n", ["SystemExit: 1", '__name__ == "__main__"']),
         (
             "from turnyard import App\nApp().agent('A', model='x')\n",

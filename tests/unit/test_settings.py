@@ -97,6 +97,8 @@ def test_all_faults_are_told_at_once(tmp_path: Path):
     ("text", "says"),
     [
         ("limits: [", "line 1: not valid YAML"),
+        ("limits: &l {a: *l}", "nests too deep"),
+        ("a: " + "{a: " * 5000, "nests too deep"),
         ("limits: {}\nlimits: {}", "line 2: not valid YAML: the key 'limits' stands twice"),
         ("- a", "holds a list"),
         ("redis: {url: !!python/object:os.system x}", "not valid YAML"),

@@ -62,8 +62,10 @@ def _load_file(path: Path) -> ModuleType:
     sys.modules[module_name] = module
     try:
         made.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         del sys.modules[module_name]
+        if isinstance(error, KeyboardInterrupt):
+            raise
         raise _broken(str(path), error) from error
     return module
 
@@ -87,7 +89,9 @@ def _load_module(name: str) -> ModuleType:
                 f"no module {name!r} in {here} or among the installed packages; go to the folder that holds {at}, or write path/to/{at}:app"
             ) from error
         raise _broken(name, error) from error
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise _broken(name, error) from error
 
 

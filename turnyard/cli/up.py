@@ -142,7 +142,8 @@ def _detached(state: StateDir, words: list[str], *, as_json: bool) -> None:
     facts = state.facts()
     if keeper.returncode is not None or facts is None or not in_time:
         keeper.terminate()
-        say(state.log("up").read_text(encoding="utf-8", errors="replace").strip())
+        told = state.log("up").read_text(encoding="utf-8", errors="replace").strip()
+        say(told or f"turnyard: the yard ended without a word (exit code {keeper.wait()}); `turnyard up` without --detach shows more")
         raise typer.Exit(keeper.wait() or 1)
     keeper.returncode = 0  # it lives on; without this the interpreter warns that nobody waited for it
     announce(facts, as_json=as_json)

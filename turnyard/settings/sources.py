@@ -48,7 +48,10 @@ def read_sources(config: str | Path | None, flags: Mapping[str, Any], environ: M
         ConfigError: the file cannot be read or is not YAML, or a `${NAME}` in it is not set.
     """
     path = _config_path(config, environ)
-    tree = cast("Tree", _filled(_read_yaml(path), environ, f"{path}")) if path else {}
+    try:
+        tree = cast("Tree", _filled(_read_yaml(path), environ, f"{path}")) if path else {}
+    except RecursionError:
+        raise ConfigError(f"{path}: it nests too deep, or an alias stands inside what it stands for") from None
     sources = Sources(tree, (path.absolute().parent if path else Path.cwd()), str(path or "settings"))
     for name, key in SHORT.items():
         if environ.get(name):
