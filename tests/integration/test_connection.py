@@ -56,6 +56,13 @@ async def test_a_server_that_is_not_there_is_named_without_its_password(tmp_path
     await client.aclose()
 
 
+async def test_a_database_that_the_server_does_not_have_is_a_wrong_url(clean: str):
+    client = connect(clean.partition("?")[0] + "?db=9999")
+    with pytest.raises(ConfigError, match="REDIS_URL"):
+        await check_server(client)
+    await client.aclose()
+
+
 def test_a_url_in_a_message_has_no_credentials():
     assert safe_url("rediss://user:hunter2@host:6379/0?password=x") == "rediss://host:6379/0"
     assert "hunter2" not in safe_url("redis://user:hunter2@[host")

@@ -140,7 +140,10 @@ async def _info(redis: Redis, where: str) -> Mapping[str, str]:
     try:
         raw = await _ask(redis, where, "INFO")
     except rx.ResponseError as error:
-        await _ask(redis, where, "PING")
+        try:
+            await _ask(redis, where, "PING")
+        except rx.ResponseError as refusal:
+            raise ConfigError(f"server {where}: it refuses even PING ({refusal}); correct REDIS_URL, or what its user may do") from refusal
         # A real server knows INFO even where it forbids it.
         return {"server_name": "fake"} if "unknown command" in str(error).lower() else {}
     return parse_info(raw)
