@@ -24,7 +24,10 @@ local function main()
   if a.ending == 'finish' and h.aw > 0 and not closing and not (a.closing and a.failure) then return {'AWAITS'} end
 
   set(h, 'rv', k)
-  if a.append or a.settle then set(h, 'at', 0) end
+  if a.append or a.settle then
+    set(h, 'at', 0)
+    set(h, 'dm', 0)
+  end
   local own = write(a)
   local tired = NOW - h.bg >= SOONEST and NOW - h.bg >= tonumber(limit('quantum') or 30000) and others_wait(h)
   park_rows(a.park or {})

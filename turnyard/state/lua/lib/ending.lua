@@ -31,6 +31,7 @@ local function end_turn(h, failure)
   set(h, 'ck', '')
   set(h, 'tv', 0)
   set(h, 'at', 0)
+  set(h, 'dm', 0)
   set(h, 'la', 0)
 end
 

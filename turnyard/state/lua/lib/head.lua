@@ -1,6 +1,6 @@
 -- A session's head: read once, changed in memory, written once by save().
 local TEXT = {'st', 'ow', 'ts', 'tu', 'cc', 'ct', 'ck', 'jb', 'jw', 'pe', 'cm', 'tn', 'ag', 'po', 'id', 'pz', 'us', 'pf', 'ib'}
-local NUMBER = {'ep', 'so', 'sn', 'rv', 'aw', 'at', 'tv', 'iw', 'nw', 'nd', 'nj', 'sl', 'es', 'bg', 'pr', 'q', 'fu', 't0', 'la', 'rs'}
+local NUMBER = {'ep', 'so', 'sn', 'rv', 'aw', 'at', 'tv', 'iw', 'nw', 'nd', 'nj', 'sl', 'es', 'bg', 'pr', 'q', 'fu', 't0', 'la', 'rs', 'dm'}
 
 local function head_key(sid) return P .. 's:' .. sid .. ':head' end
 local function inbox_key(sid) return P .. 's:' .. sid .. ':inbox' end
@@ -9,7 +9,7 @@ local function next_key(sid) return P .. 's:' .. sid .. ':next' end
 -- Fields: st state, ep epoch, ow owner, so/sn current store and stores so far, tu/ts open turn and its store, rv commits,
 -- aw awaiting, at attempt, cc/ct/ck cancel cause, turn and strike, jb/jw jobs of the turn (all; those that wait for
 -- settled calls), pe unanswered calls, ib store of what the inbox holds, iw how many of it wake, nw/nd/nj undelayed, delayed and joining items in next,
--- sl/es/bg slot start, estimate and begin, q accepted and unclaimed, rs ready since, fu followed until, t0 seq before the turn, la its last assistant entry.
+-- dm deaths that are charged in part, sl/es/bg slot start, estimate and begin, q accepted and unclaimed, rs ready since, fu followed until, t0 seq before the turn, la its last assistant entry.
 -- One table per session and call: what one step changed, the next one sees.
 local function load(sid)
   local h = HEADS[sid]

@@ -26,6 +26,18 @@ local function task_dead(h, r, owner)
   wake(h)
 end
 
+-- What a worker died of is most likely a tool, so a turn that ran none is charged an eighth of an attempt.
+local MILD = 8
+
+local function charge(h)
+  for _, c in ipairs(pending(h)) do
+    local r = row(h, h.ts, c)
+    if r and r.s == 'started' and not r.o then return end
+  end
+  add(h, 'dm', 1)
+  if h.dm % MILD ~= 0 then set(h, 'at', math.max(0, h.at - 1)) end
+end
+
 -- First the fence (score -inf: begin, beat and every commit treat it as gone), then up to `most` of its set, then the name.
 local function expel(owner, most)
   local score = call('ZSCORE', WORKERS, owner)
@@ -44,6 +56,7 @@ local function expel(owner, most)
       local r = row(h, ord, c)
       if r then task_dead(h, r, owner) end
     elseif h.st == 'running' and h.ow == owner then
+      charge(h)
       release(h)
       to_ready(h, true)
     end
