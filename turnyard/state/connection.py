@@ -140,10 +140,7 @@ async def _info(redis: Redis, where: str) -> Mapping[str, str]:
     try:
         raw = await _ask(redis, where, "INFO")
     except rx.ResponseError as error:
-        try:
-            await _ask(redis, where, "PING")
-        except rx.ResponseError as refusal:
-            raise ConfigError(f"server {where}: it refuses even PING ({refusal}); correct REDIS_URL, or what its user may do") from refusal
+        await _ask(redis, where, "PING", refusable=False)
         # A real server knows INFO even where it forbids it.
         return {"server_name": "fake"} if "unknown command" in str(error).lower() else {}
     return parse_info(raw)
@@ -182,21 +179,25 @@ def _text(raw: Any) -> str:
     return raw.decode("utf-8", "replace") if isinstance(raw, bytes) else str(raw)
 
 
-async def _ask(redis: Redis, where: str, *command: str) -> Any:
+async def _ask(redis: Redis, where: str, *command: str, refusable: bool = True) -> Any:
     try:
         return await redis.execute_command(*command)  # pyright: ignore[reportUnknownVariableType]
-    except rx.ResponseError:
-        raise
     except (rx.RedisError, OSError) as error:
-        if _is_refused_login(error):
+        if refusable and isinstance(error, rx.ResponseError):
+            raise
+        if _hides(error, rx.ResponseError):
+            raise ConfigError(
+                f"server {where}: it lets nobody in this way ({error}); correct REDIS_URL, or what its user may do"
+            ) from error
+        if _hides(error, rx.AuthenticationError):
             raise ConfigError(f"server {where}: it refused the user name or password ({error}); correct REDIS_URL") from error
         reason = str(error) or type(error).__name__
         raise StoreUnavailable(f"server {where} does not answer ({reason}); start it, or correct REDIS_URL") from error
 
 
-def _is_refused_login(error: BaseException | None) -> bool:
-    """Tell a refused login from a silent server; over a unix socket redis-py hides the one inside the other."""
-    return error is not None and (isinstance(error, rx.AuthenticationError) or _is_refused_login(error.__cause__))
+def _hides(error: BaseException | None, kind: type[BaseException]) -> bool:
+    """Tell a refusal from a silent server; over a unix socket redis-py hides the one inside the other."""
+    return error is not None and (isinstance(error, kind) or _hides(error.__cause__, kind))
 
 
 def _keepalive() -> dict[int, int]:
