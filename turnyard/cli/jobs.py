@@ -57,9 +57,10 @@ def submit(
         "mode": mode,
         "user": user,
         "idempotency_key": idempotency_key,
-        "metadata": pairs(metadata or []),
+        "metadata": pairs(metadata) if metadata else None,
     }
-    given = {name: value for name, value in fields.items() if value}
+    # An empty word is given, too: an unset variable of a script must not quietly mean a conversation of its own.
+    given = {name: value for name, value in fields.items() if value is not None}
     message = sys.stdin.read() if text == "-" else text
 
     async def send(client: Client) -> dict[str, Any]:

@@ -54,9 +54,10 @@ def run(
     if as_json:
         calls = [{"name": call.name, "args": getattr(call, "args", None)} for call in result.calls]
         write_json({"state": result.state, "text": result.text, "output": result.output, "usage": result.usage, "calls": calls})
-    else:
+    elif result.text or result.state != "failed":
         write(result.text or "")
     if result.state == "failed":
+        say(f"failed: {result.error['code']}: {result.error['message']}")
         raise typer.Exit(1)
 
 

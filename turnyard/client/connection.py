@@ -16,9 +16,10 @@ import orjson
 
 from turnyard.backoff import Backoff
 from turnyard.client.problems import error_of
-from turnyard.errors import Overloaded, StoreUnavailable
+from turnyard.errors import InvalidInput, Overloaded, StoreUnavailable
 from turnyard.ports import Clock
 from turnyard.records.sse import Event, SSEParser
+from turnyard.text import scrub_tree
 from turnyard.wire.events import FeedEvent
 
 ATTEMPTS = 6
@@ -53,13 +54,17 @@ class Connection:
         return await self.request("GET", path, params=params, headers=headers, wait_s=wait_s)
 
     async def post(self, path: str, body: Mapping[str, Any] | None = None, *, key: str | None = None, wait_s: int = 0) -> Any:
-        """Send a body; `key` is made up when none is given, so that a repeat is harmless."""
-        headers = {"Idempotency-Key": key or secrets.token_hex(16)}
+        """Send a body, its text repaired; `key` is made up when none is given, so that a repeat is harmless."""
+        if key is not None and not key.isascii():
+            raise InvalidInput("an idempotency key travels in a header, so it has ASCII characters only", pointer="/idempotency_key")
+        headers = {"Idempotency-Key": secrets.token_hex(16) if key is None else key}
         if wait_s:
             headers["Prefer"] = f"wait={wait_s}"
         if body is not None:
             headers["Content-Type"] = "application/json"
-        return await self.request("POST", path, content=None if body is None else orjson.dumps(body), headers=headers, wait_s=wait_s)
+        return await self.request(
+            "POST", path, content=None if body is None else orjson.dumps(scrub_tree(body)), headers=headers, wait_s=wait_s
+        )
 
     async def request(self, method: str, path: str, *, wait_s: int = 0, **parts: Any) -> Any:
         """Return the JSON of an answer, making the request again where that may help.
@@ -74,13 +79,21 @@ class Connection:
             with contextlib.suppress(httpx.TransportError):
                 response = await self._http.request(method, path, **parts)
                 if response.status_code != _AWAY:
-                    return _content(response)
+                    return self._content(response)
                 await self._clock.sleep(_retry_after_s(response))
             await self._clock.sleep(backoff.next_s())
         try:
-            return _content(await self._http.request(method, path, **parts))
+            return self._content(await self._http.request(method, path, **parts))
         except httpx.TransportError as error:
             raise self._silent(error) from error
+
+    def _content(self, response: httpx.Response) -> Any:
+        if not response.is_success:
+            raise error_of(response)
+        try:
+            return response.json() if response.content else None
+        except ValueError:
+            raise StoreUnavailable(f"{self.url} answers, but not as Turnyard's API does: check the address") from None
 
     def _silent(self, error: Exception) -> StoreUnavailable:
         reason = str(error) or type(error).__name__
@@ -164,12 +177,6 @@ class _Follower:
         if event.event == "job" and data["job"] == self._job and data["data"]["finished_at"] is not None:
             self.over = True
         return FeedEvent(event.event, data, event.id or None)
-
-
-def _content(response: httpx.Response) -> Any:
-    if not response.is_success:
-        raise error_of(response)
-    return response.json() if response.content else None
 
 
 def _retry_after_s(response: httpx.Response) -> float:

@@ -63,6 +63,16 @@ def test_run_answers_in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "it has hello" in capsys.readouterr().err
 
 
+def test_a_run_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    assert run(["init", str(tmp_path / "hello")]) == 0
+    (tmp_path / "hello" / "hello.yaml").write_text("replies: [{when: nothing fits, text: x}]")
+    capsys.readouterr()
+    monkeypatch.chdir(tmp_path)
+    assert run(["run", "hello/app.py:app", "hello", "add 2 and 3"]) == 1
+    told = capsys.readouterr()
+    assert (told.out, "failed: model_error" in told.err) == ("", True)
+
+
 def test_checking_an_app_finds_a_model_that_cannot_be_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

@@ -34,6 +34,28 @@ async def test_a_submitted_job_is_in_the_handle(client: Client, edge: FakeEdge) 
     assert (await client.job(job.id)).data["id"] == job.id
 
 
+async def test_broken_text_is_repaired_and_a_broken_id_is_not(client: Client, edge: FakeEdge) -> None:
+    await client.submit("hello", "a\udcffb", metadata={"k": "\ud800"})
+    (message,) = edge.messages
+    assert (message.body, message.metadata) == ({"text": "a\ufffdb"}, {"k": "\ufffd"})
+    with pytest.raises(errors.InvalidInput, match="/session"):
+        await client.submit("hello", "hi", session="\udcff")
+
+
+@pytest.mark.parametrize("key", ["", "ключ"])
+async def test_a_key_that_cannot_travel_is_refused_and_none_is_made_up_for_it(client: Client, edge: FakeEdge, key: str) -> None:
+    with pytest.raises(errors.InvalidRequest, match=r"(?i)idempotency.key"):
+        await client.submit("hello", "hi", idempotency_key=key)
+    assert edge.messages == []
+
+
+async def test_an_answer_that_is_no_json_comes_from_somebody_else() -> None:
+    page = httpx.MockTransport(lambda _: httpx.Response(200, text="<html>"))
+    async with Client("http://elsewhere", transport=page) as client:
+        with pytest.raises(StoreUnavailable, match="check the address"):
+            await client.agents()
+
+
 async def test_the_result_is_the_answer_once_the_job_has_ended(client: Client, edge: FakeEdge) -> None:
     job = await client.submit("hello", "hi")
     waiting = asyncio.create_task(job.result(timeout=30))
