@@ -11,6 +11,7 @@ from tests.protocol.scene import Scene, call
 from turnyard.records.commit import Park
 from turnyard.records.manifest import Manifest
 from turnyard.state import explain as explaining
+from turnyard.state import jobs
 from turnyard.state.agents import AgentsCache, publish, read_agents
 from turnyard.state.flows import set_limits
 from turnyard.state.jobs import JobWatch, read_job
@@ -106,6 +107,26 @@ async def test_a_job_waits_for_the_calls_that_were_opened_for_it(scene: Scene) -
     await scene.reply(await scene.start(owner), "finished")
     job = await scene.job(accepted)
     assert (job.state, job.open, job.output) == ("succeeded", 0, {"text": "finished", "output": "finished"})
+
+
+@pytest.mark.parametrize("pages", [1, 2, 100])
+async def test_a_job_has_its_answer_however_much_lies_between_that_and_its_message(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, pages: int
+) -> None:
+    monkeypatch.setattr(jobs, "_PAGE", 2)
+    monkeypatch.setattr(jobs, "_PAGES", pages)
+    owner = await scene.worker()
+    accepted = await scene.say("hi")
+    view = await scene.start(owner)
+    made = call(view, 0, "callback")
+    view = await scene.launch(await scene.ask(view, made), made.id)
+    await scene.reply(view, "started")
+    for _ in range(3):
+        await scene.reply(await scene.open_turn(owner, "and more"), "more")
+    await scene.outcome(view, made.id)
+    await scene.reply(await scene.start(owner), "finished")
+    job = await scene.job(accepted)
+    assert (job.state, job.input, job.output) == ("succeeded", {"text": "hi"}, {"text": "finished", "output": "finished"})
 
 
 @pytest.mark.parametrize("job", ["", "job_", "job_zz" + "a" * 16, "job_05" + "a" * 16, "job_00" + "é" * 16, "x" * 1000])

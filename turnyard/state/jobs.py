@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from turnyard.state.yard import Shard, Yard
 
 _REMEMBER = 10_000
-_LONGEST = 1000
+_PAGE, _PAGES = 1000, 10
 _FIRST_LOOK_S = 1.0
 _LAST_LOOK_S = 10.0
 
@@ -51,11 +51,24 @@ async def read_job(yard: Yard, job: str, *, tenant: str) -> Job | None:
 
 
 async def _records(shard: Shard, row: dict[str, bytes]) -> list[LogRecord]:
-    """Return what the log holds from the job's message to its answer: the message is the first."""
+    """Return what the log holds from the job's message, which is the first, to its answer, which is the last.
+
+    A job that waits for days shares its session with others, so there may be any number between the two: what lies
+    behind the first `_PAGE * _PAGES` is left out, the answer never.
+    """
     key = shard.keys.log(store_key(text(row["sid"]), int(row.get("eo", b"0"))))
-    last = text(row["se"]) + "-0" if row.get("se", b"0") != b"0" else "+"
-    page = await shard.redis.execute_command("XRANGE", key, text(row["en"]) + "-0", last, "COUNT", _LONGEST)
-    return [parse_record(eid, flat(fields)) for eid, fields in page]
+    first, last = text(row["en"]) + "-0", text(row["se"]) + "-0" if row.get("se", b"0") != b"0" else "+"
+    records: list[LogRecord] = []
+    for _ in range(_PAGES):
+        page = await shard.redis.execute_command("XRANGE", key, first, last, "COUNT", _PAGE)
+        records += [parse_record(eid, flat(fields)) for eid, fields in page]
+        if len(page) < _PAGE:
+            return records
+        first = "(" + text(page[-1][0])
+    if last != "+":
+        page = await shard.redis.execute_command("XRANGE", key, last, last)
+        records += [parse_record(eid, flat(fields)) for eid, fields in page]
+    return records
 
 
 def _usage(records: list[LogRecord], turn: str) -> dict[str, int]:
