@@ -29,6 +29,10 @@ _FINISH = {
 _HOPELESS = re.compile(r"invalid|not_found|unsupported|context_length|authentication|permission|insufficient_quota|content_policy|billing")
 _WORD = re.compile(r"[A-Za-z0-9_.-]{1,64}\Z")
 _SHOWN_CHARS = 300
+# No answer is so long; it would be kept for ever and sent again with every later request.
+ANSWER_CHARS = 4_000_000
+_CALL_CHARS = 1_000
+_MOST_TOKENS = 2**40
 
 
 def encode_request(request: ModelRequest) -> bytes:
@@ -72,6 +76,7 @@ class Assembly:
         self._blocks: dict[str, int] = {}
         self._usage: dict[str, int] | None = None
         self._finish: str | None = None
+        self._left_chars = ANSWER_CHARS
 
     @property
     def finished(self) -> bool:
@@ -122,11 +127,13 @@ class Assembly:
         delta: dict[str, Any] = choice.get("delta") or {}
         thought = delta.get("reasoning_content") or delta.get("reasoning")
         if isinstance(thought, str) and thought:
+            self._take(len(thought))
             yield Delta("thinking", self._block("thinking"), scrub(thought))
         for name, kept in (("content", self._text), ("refusal", self._refusal)):
             piece = delta.get(name)
             if piece:
                 kept.append(_string(piece))
+                self._take(len(piece))
                 yield Delta("text", self._block("text"), scrub(piece))
         for position, part in enumerate(delta.get("tool_calls") or ()):
             yield from self._part(part, position)
@@ -140,6 +147,7 @@ class Assembly:
         piece = _string(function.get("arguments") or "")
         if piece:
             block.arguments.append(piece)
+            self._take(len(piece))
             yield Delta("toolcall", block.index, scrub(piece))
 
     def _slot(self, part: dict[str, Any], position: int) -> _Block:
@@ -153,9 +161,15 @@ class Assembly:
             key = len(self._calls) + 1_000 if known is None else known
             block = self._calls.get(key)
         if block is None:
+            self._take(_CALL_CHARS)
             block = self._calls[key] = _Block(self._block(f"call {key}"), call_id)
         block.id = block.id or call_id
         return block
+
+    def _take(self, chars: int) -> None:
+        self._left_chars -= chars
+        if self._left_chars < 0:
+            raise ModelError(f"the model's answer has no end: it was given up after {ANSWER_CHARS:,} characters")
 
     def _block(self, name: str) -> int:
         return self._blocks.setdefault(name, len(self._blocks))
@@ -178,7 +192,7 @@ class Assembly:
             "output_tokens": told.get("completion_tokens"),
             "cached_tokens": details.get("cached_tokens"),
         }
-        self._usage = {name: count for name, count in counts.items() if isinstance(count, int)}
+        self._usage = {name: count for name, count in counts.items() if isinstance(count, int) and 0 <= count < _MOST_TOKENS}
 
 
 def read_json(data: str) -> Any:

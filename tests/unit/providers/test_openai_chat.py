@@ -98,6 +98,11 @@ async def test_text_arrives_in_pieces_and_as_a_whole_with_its_usage() -> None:
     assert done == Done("Hello", (), {"input_tokens": 5, "output_tokens": 7, "cached_tokens": 3}, "stop", "m")
 
 
+async def test_counts_of_tokens_that_cannot_be_are_left_out() -> None:
+    usage = {"prompt_tokens": -5, "completion_tokens": 10**30, "prompt_tokens_details": {"cached_tokens": 7}}
+    assert (await Server(chunk({"content": "x"}), chunk(usage=usage), STOP, END).ask())[1].usage == {"cached_tokens": 7}
+
+
 async def test_the_request_says_what_the_protocol_needs_whatever_the_settings_say() -> None:
     server = Server(chunk({"content": "x"}), STOP, END)
     tools = [ToolSpec("add", "Add.", {"type": "object"})]
@@ -229,6 +234,9 @@ HALF = calls(part(0, call="c", name="pay", arguments='{"amount": 1'))
         ([TEXT, chunk(error={"type": "overloaded_error", "message": "busy"}), STOP, END], "overloaded_error inside its answer: busy", True),
         ([TEXT, chunk(error={"code": "invalid_prompt", "message": "no"}), END], "invalid_prompt", False),
         ([TEXT, chunk(error="boom")], "boom", True),
+        ([*[chunk({"content": "x" * 500_000})] * 9, STOP, END], "has no end", False),
+        ([*[chunk({"reasoning": "x" * 500_000})] * 9, STOP, END], "has no end", False),
+        ([calls(*(part(i, call=f"c{i}", name="pay", arguments="{}") for i in range(5_000))), CALLED, END], "has no end", False),
     ],
 )
 async def test_an_answer_that_is_not_whole_is_an_error_and_its_calls_are_not_handed_on(
