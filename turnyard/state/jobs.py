@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections import Counter, OrderedDict
+from collections import OrderedDict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import orjson
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
 
 _REMEMBER = 10_000
 _PAGE, _PAGES = 1000, 10
-_FIRST_LOOK_S = 1.0
+_FIRST_LOOK_S = 0.75
 _LAST_LOOK_S = 10.0
+_LOOK_EVERY_S = 0.25
+_LOOK_AT_ONCE = 200
 
 
 async def read_job(yard: Yard, job: str, *, tenant: str) -> Job | None:
@@ -116,16 +119,24 @@ def _job(job: str, row: dict[str, bytes], asked: dict[str, Any], said: dict[str,
     )
 
 
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    """Somebody who waits for a job, and when its row is looked at next should nothing be announced."""
+
+    future: asyncio.Future[None]
+    look_at: float
+    pause_s: float = _FIRST_LOOK_S
+
+
 class JobWatch:
     """Who in this process waits for which job to end. `channel` goes into `UserMessage.notify`."""
 
     def __init__(self, yard: Yard) -> None:
         self._yard = yard
         self.channel = f"ty:ended:{secrets.token_hex(8)}"
-        self._waiting: dict[str, asyncio.Future[None]] = {}
-        self._waiters: Counter[str] = Counter()
+        self._waiting: dict[str, list[_Waiter]] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     @classmethod
     async def start(cls, yard: Yard) -> JobWatch:
@@ -136,37 +147,31 @@ class JobWatch:
         """
         watch = cls(yard)
         listening = asyncio.Event()
-        watch._task = asyncio.create_task(watch._listen(listening))
+        watch._tasks = [asyncio.create_task(watch._listen(listening)), asyncio.create_task(watch._look())]
         await listening.wait()
         return watch
 
     async def aclose(self) -> None:
         """Stop listening; who still waits is cancelled."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        for future in self._waiting.values():
-            future.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for waiter in [w for waiters in self._waiting.values() for w in waiters]:
+            waiter.future.cancel()
 
     async def ended(self, job: str) -> None:
         """Return when the job was announced as ended, or is found to be."""
         if job in self._ended:
             del self._ended[job]
             return
-        future = self._waiting.setdefault(job, asyncio.get_running_loop().create_future())
-        self._waiters[job] += 1
-        look_s = _FIRST_LOOK_S
+        waiter = _Waiter(asyncio.get_running_loop().create_future(), self._yard.clock.monotonic() + _FIRST_LOOK_S)
+        self._waiting.setdefault(job, []).append(waiter)
         try:
-            while not future.done():
-                done, _ = await asyncio.wait([future], timeout=look_s)
-                if not done and await self._is_over(job):
-                    self._announce(job)
-                look_s = min(_LAST_LOOK_S, look_s * 2)
+            await waiter.future
         finally:
-            self._waiters[job] -= 1
-            if not self._waiters[job]:
-                del self._waiters[job], self._waiting[job]
-            self._ended.pop(job, None)
+            self._waiting[job].remove(waiter)
+            if not self._waiting[job]:
+                del self._waiting[job]
 
     async def done(self, job: str, *, tenant: str = "default", timeout_s: float | None = None) -> Job:
         """Return the job once it has ended.
@@ -182,25 +187,43 @@ class JobWatch:
             raise LookupError(job)
         return found
 
-    async def _is_over(self, job: str) -> bool:
+    async def _look(self) -> None:
+        """Look at the rows of jobs that were waited for in silence, all that are due in one round trip."""
+        while True:
+            await self._yard.clock.sleep(_LOOK_EVERY_S)
+            now = self._yard.clock.monotonic()
+            due = [job for job, waiters in self._waiting.items() if any(w.look_at <= now for w in waiters)]
+            for at in range(0, len(due), _LOOK_AT_ONCE):
+                with contextlib.suppress(rx.RedisError, OSError, TimeoutError):
+                    await self._look_at(due[at : at + _LOOK_AT_ONCE], now)
+
+    async def _look_at(self, jobs: list[str], now: float) -> None:
+        homes = [(job, self._home(job)) for job in jobs]
+        async with self._yard.redis.pipeline(transaction=False) as pipe:
+            for job, shard in homes:
+                pipe.hget((shard or self._yard.shards[0]).keys.job(job), "st")
+            states: list[bytes | None] = await pipe.execute()
+        for (job, shard), state in zip(homes, states, strict=True):
+            if shard is None or state is None or text(state) in TERMINAL:
+                self._announce(job)
+            for waiter in self._waiting.get(job, []):
+                waiter.pause_s = min(_LAST_LOOK_S, waiter.pause_s * 2)
+                waiter.look_at = now + waiter.pause_s
+
+    def _home(self, job: str) -> Shard | None:
         n = job_shard(job)
-        shard = self._yard.shard(n) if n is not None else None
-        if shard is None:
-            return True
-        try:
-            state = await shard.redis.hget(shard.keys.job(job), "st")
-        except (rx.RedisError, OSError):
-            return False
-        return state is None or text(state) in TERMINAL
+        return self._yard.shard(n) if n is not None else None
 
     def _announce(self, job: str) -> None:
-        future = self._waiting.get(job)
-        if future is not None and not future.done():
-            future.set_result(None)
-        elif future is None:
-            self._ended[job] = None
-            if len(self._ended) > _REMEMBER:
-                self._ended.popitem(last=False)
+        waiters = self._waiting.get(job)
+        if waiters:
+            for waiter in waiters:
+                if not waiter.future.done():
+                    waiter.future.set_result(None)
+            return
+        self._ended[job] = None
+        if len(self._ended) > _REMEMBER:
+            self._ended.popitem(last=False)
 
     async def _listen(self, listening: asyncio.Event) -> None:
         while True:

@@ -147,7 +147,7 @@ local function release(h)
   if h.ow ~= '' then call('SREM', P .. 'w:' .. h.ow, h.sid) end
   local res = resources(h)
   for i = 1, #res do call('SREM', P .. 'run:' .. res[i], h.sid) end
-  want_for(h)
+  want_limits('v', 'vt:' .. h.tn, 'wt:' .. h.tn, 'nb')
   local used = math.max(1, NOW - h.sl)
   local tag = tonumber(limit('vt:' .. h.tn) or limit('v') or 0) + (used - h.es) / tonumber(limit('wt:' .. h.tn) or 1)
   set_limit('vt:' .. h.tn, tag)

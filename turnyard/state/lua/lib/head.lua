@@ -1,6 +1,12 @@
 -- A session's head: read once, changed in memory, written once by save().
-local TEXT = {'st', 'ow', 'ts', 'tu', 'cc', 'ct', 'ck', 'jb', 'jw', 'pe', 'cm', 'tn', 'ag', 'po', 'id', 'pz', 'us', 'pf', 'ib'}
-local NUMBER = {'ep', 'so', 'sn', 'rv', 'aw', 'at', 'tv', 'iw', 'nw', 'nd', 'nj', 'sl', 'es', 'bg', 'pr', 'q', 'fu', 't0', 'la', 'rs', 'dm'}
+-- What a field is until it is written. A number's default says that it is one.
+local DEFAULT = {
+  st = 'idle', ow = '', ts = '', tu = '', cc = '', ct = '', ck = '', jb = '', jw = '', pe = '', cm = '', tn = '', ag = '', po = '', id = '', pz = '', us = '',
+  pf = '', ib = '',
+  ep = 0, so = 0, sn = 1, rv = 0, aw = 0, at = 0, tv = 0, iw = 0, nw = 0, nd = 0, nj = 0, sl = 0, es = 0, bg = 0, pr = 0, q = 0, fu = 0, t0 = 0, la = 0, rs = 0,
+  dm = 0,
+}
+local HEAD = {__index = DEFAULT}
 
 local function head_key(sid) return P .. 's:' .. sid .. ':head' end
 local function inbox_key(sid) return P .. 's:' .. sid .. ':inbox' end
@@ -16,12 +22,13 @@ local function load(sid)
   if h then return h end
   h = {sid = sid, dirty = {}}
   local v = call('HGETALL', head_key(sid))
-  for i = 1, #v, 2 do h[v[i]] = v[i + 1] end
+  for i = 1, #v, 2 do
+    local field, value = v[i], v[i + 1]
+    if type(DEFAULT[field]) == 'number' then value = tonumber(value) end
+    h[field] = value
+  end
   h.new = not h.id
-  for i = 1, #TEXT do h[TEXT[i]] = h[TEXT[i]] or '' end
-  for i = 1, #NUMBER do h[NUMBER[i]] = tonumber(h[NUMBER[i]] or 0) end
-  if h.st == '' then h.st = 'idle' end
-  if h.sn == 0 then h.sn = 1 end
+  setmetatable(h, HEAD)
   HEADS[sid] = h
   return h
 end
