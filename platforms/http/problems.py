@@ -108,11 +108,20 @@ def answer(request: Request, error: Exception) -> Response:
         case HTTPException():
             code = _BY_STATUS.get(error.status_code, "invalid-request")
             headers = {k: v for k, v in (error.headers or {}).items() if k.lower() == "allow"}
-            return problem(request, status=error.status_code, code=code, detail=str(error.detail), headers=headers)
+            return problem(request, status=error.status_code, code=code, detail=_of_framework(request, error), headers=headers)
         case _:
             return problem(
                 request, status=500, code="internal", detail="something broke on our side; give the ref to whoever runs this server"
             )
+
+
+def _of_framework(request: Request, error: HTTPException) -> str:
+    """Return what to do about a refusal that no route of ours made."""
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        return f"this address does not take {request.method}; /openapi.json says what it takes"
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        return "the API has no such address; /openapi.json lists those it has"
+    return str(error.detail)
 
 
 def install(app: FastAPI) -> None:

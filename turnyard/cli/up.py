@@ -45,7 +45,7 @@ def up(
     config: Config = None,
     kept: Annotated[bool, typer.Option("--kept", hidden=True)] = False,
 ) -> None:
-    """Run every role on this machine and serve the API and the console."""
+    """Run every role on this machine and serve the API."""
     settings = settings_of(config=config, redis=redis)
     state = StateDir(settings.state_dir)
     if detach:
@@ -89,7 +89,7 @@ def announce(facts: UpFacts, *, as_json: bool) -> None:
     say(f"server   {facts.server}{durable}")
     say(f"agents   {', '.join(facts.agents)}")
     say(f'next     turnyard submit {agent} "hello" --wait')
-    say("api and console:")
+    say("api:")
     write(facts.url)
 
 
