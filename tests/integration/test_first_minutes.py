@@ -273,6 +273,22 @@ def test_down_ends_roles_whose_keeper_was_killed_and_the_next_up_has_all_that_wa
     assert job["text"] == "1 + 2 = 3"
 
 
+@pytest.mark.parametrize("how", ["--detach", "--json"])
+def test_up_ends_what_a_killed_keeper_left_and_takes_its_port(shell: Shell, how: str):
+    shell.type("up", "app:app", "--detach", "--port", "0")
+    before = shell.state.facts()
+    assert before
+    port = before.url.rpartition(":")[2]
+    pids.stop(before.keeper, grace_s=0)
+    up = shell.start("up", "app:app", how, "--port", port)
+    assert up.stdout
+    assert port in up.stdout.readline()
+    assert not [role for role in before.roles if pids.is_alive(role.mark)]
+    assert shell.type("submit", "hello", "add 1 and 2", "--wait")[0] == "1 + 2 = 3\n"
+    shell.type("down")
+    up.communicate(timeout=WITHIN_S)
+
+
 def test_a_server_of_its_own_that_was_killed_is_started_again_with_its_data(shell: Shell):
     shell.type("up", "app:app", "--detach", "--port", "0")
     shell.type("submit", "hello", "add 1 and 2", "--session", "old", "--wait")

@@ -24,6 +24,7 @@ from turnyard.errors import TurnyardError
 
 if TYPE_CHECKING:
     from turnyard.cli.plan import Plan
+    from turnyard.records.manifest import Manifest
     from turnyard.settings import Settings
 
 DETACH_WITHIN_S = 90.0
@@ -55,8 +56,10 @@ def up(
         return
     state.hold()
     try:
-        plan = _plan(apps, settings, host, port, processes)
+        manifests = _manifests(apps, settings)
+        # They may hold the very port that is asked for.
         _end_leftovers(state)
+        plan = _plan(apps, manifests, settings, host, port, processes)
         state.turn_logs()
         _keep(plan, state, settings, config, reload=reload, quiet=kept, as_json=as_json)
     finally:
@@ -93,11 +96,15 @@ def announce(facts: UpFacts, *, as_json: bool) -> None:
     write(facts.url)
 
 
-def _plan(apps: list[str], settings: Settings, host: str | None, port: int | None, processes: int) -> Plan:
+def _manifests(apps: list[str], settings: Settings) -> list[Manifest]:
     from turnyard.cli.apps import checked_apps
+
+    return [manifest for app in checked_apps(apps, settings) for manifest in app.manifests()]
+
+
+def _plan(apps: list[str], manifests: list[Manifest], settings: Settings, host: str | None, port: int | None, processes: int) -> Plan:
     from turnyard.cli.plan import make_plan
 
-    manifests = [manifest for app in checked_apps(apps, settings) for manifest in app.manifests()]
     http = settings.platforms.http
     return make_plan(apps, manifests, host=host or http.host, port=http.port if port is None else port, processes=processes)
 
@@ -117,10 +124,10 @@ def _detached(state: StateDir, words: list[str], *, as_json: bool) -> None:
     """Start the keeper as a process of its own and wait for it; its last words are ours when it fails."""
     from turnyard.state import pids
 
-    # Refuse here, where the person sees it, and give the lock to the keeper.
+    # Refuse here, where the person sees it, and give the lock to the keeper. What is recorded stays: by that the
+    # keeper finds what an earlier one left running.
     state.hold()
     state.release()
-    state.clear()
     with state.log("up").open("wb") as sink:
         keeper = subprocess.Popen(  # noqa: S603
             [sys.executable, "-m", "turnyard.cli", "up", *words, "--kept"],
@@ -130,16 +137,19 @@ def _detached(state: StateDir, words: list[str], *, as_json: bool) -> None:
             start_new_session=True,
         )
 
-    def settled() -> bool:
+    def ready() -> UpFacts | None:
         facts = state.facts()
-        return keeper.poll() is not None or (facts is not None and facts.phase == "ready")
+        return facts if facts is not None and facts.keeper.pid == keeper.pid and facts.phase == "ready" else None
+
+    def settled() -> bool:
+        return keeper.poll() is not None or ready() is not None
 
     try:
         in_time = pids.poll_until(settled, timeout_s=DETACH_WITHIN_S)
     except KeyboardInterrupt:
         keeper.terminate()
         raise
-    facts = state.facts()
+    facts = ready()
     if keeper.returncode is not None or facts is None or not in_time:
         keeper.terminate()
         told = state.log("up").read_text(encoding="utf-8", errors="replace").strip()
