@@ -80,7 +80,12 @@ class Terminal:
     def __exit__(self, *_: object) -> None:
         self.process.kill()
         self.process.wait()
+        if self._ours >= 0:
+            os.close(self._ours)
+
+    def hang_up(self) -> None:
         os.close(self._ours)
+        self._ours = -1
 
     def type(self, line: str) -> None:
         os.write(self._ours, f"{line}\n".encode())
@@ -256,6 +261,18 @@ def test_in_the_foreground_ctrl_c_drains_and_leaves_no_process(shell: Shell):
     assert not [mark for mark in alive if pids.is_alive(mark)]
     assert shell.state.facts() is None
     assert "worker" in err
+
+
+def test_a_yard_whose_terminal_closes_goes_down_with_it(shell: Shell):
+    with Terminal(shell, "up", "app:app", "--port", "0") as terminal:
+        terminal.read_until("http://")
+        alive = [mark for _, mark in shell.state.alive()]
+        assert len(alive) == 5
+        terminal.process.send_signal(signal.SIGHUP)
+        terminal.hang_up()
+        terminal.process.wait(timeout=WITHIN_S)
+        assert not [mark for mark in alive if pids.is_alive(mark)]
+        assert running_server(shell.state.root) is None
 
 
 def test_down_ends_roles_whose_keeper_was_killed_and_the_next_up_has_all_that_was_accepted(shell: Shell):

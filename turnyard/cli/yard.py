@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,7 +55,9 @@ async def keep_yard(
     """
     logging.basicConfig(format="%(message)s", level=logging.INFO)
     drain, clock = asyncio.Event(), SystemClock()
-    for number in SIGNALS:
+    # A terminal that closes ends what was started at it, save where nohup asked otherwise: the roles never hear of it.
+    gone = () if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else (signal.SIGHUP,)
+    for number in (*SIGNALS, *gone):
         asyncio.get_running_loop().add_signal_handler(number, drain.set)
     async with _server(state, settings) as server:
         environ = role_environment(plan, redis=server.url, state=state.root, config=config)
