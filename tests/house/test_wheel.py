@@ -158,3 +158,4 @@ def test_the_sample_projects_own_tests_need_no_server_and_no_key(installed: Inst
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "Warning" not in done.stdout + done.stderr

@@ -12,7 +12,7 @@ from turnyard.cli.options import Config, Json, settings_of
 from turnyard.cli.output import say, write, write_json
 from turnyard.errors import ConfigError, Conflict, NotFound
 
-TEMPLATES = ("app.py", "test_app.py", "hello.yaml", "turnyard.yaml", "compose.yaml")
+TEMPLATES = ("app.py", "test_app.py", "pytest.ini", "hello.yaml", "turnyard.yaml", "compose.yaml")
 IGNORED = ".turnyard/\n.vendor/\n__pycache__/\n"
 
 config = typer.Typer(help="The configuration file.", no_args_is_help=True)
