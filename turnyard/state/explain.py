@@ -70,7 +70,8 @@ async def _why_idle(shard: Shard, view: SessionView, now_ms: int) -> Explanation
     due = [int(float(f[b"du"])) for _, f in waiting if b"du" in f]
     if due:
         seconds = max(0.0, round((min(due) - now_ms) / 1000, 1))
-        return Explanation("debounce", f"messages wait {seconds} s for more to come", "wait, or send with mode steer", {"due_ms": min(due)})
+        detail = f"messages wait {seconds} s more: for others to come, or because they were sent for later"
+        return Explanation("debounce", detail, "wait, or send with mode steer", {"due_ms": min(due)})
     if view.parked:
         found = _parked(view.parked)
         return Explanation("idle", f"nothing to do; {found.detail} in the background", found.fix, found.facts)
