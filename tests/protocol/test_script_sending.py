@@ -12,6 +12,7 @@ from tests.protocol.scene import Scene
 from turnyard.errors import StoreUnavailable
 from turnyard.records.commit import Say
 from turnyard.state import flows
+from turnyard.state.reads import reading
 from turnyard.state.scripts import Library, ScriptFailed
 from turnyard.state.yard import Yard
 
@@ -109,7 +110,17 @@ async def test_a_server_that_does_not_answer_is_asked_a_few_times_and_then_given
     wire.after = None
 
 
-@pytest.mark.parametrize("error", ["LOADING Redis is loading", "READONLY You can't write", "MASTERDOWN Link", "TRYAGAIN Multiple keys"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        "LOADING Redis is loading",
+        "READONLY You can't write",
+        "MASTERDOWN Link",
+        "TRYAGAIN Multiple keys",
+        "MISCONF Errors writing to the AOF file",
+        "NOREPLICAS Not enough good replicas",
+    ],
+)
 async def test_a_server_that_is_not_ready_is_asked_again(scene: Scene, error: str) -> None:
     await scene.say("warm up")
     wire = Wire(scene)
@@ -122,6 +133,17 @@ async def test_a_server_that_is_not_ready_is_asked_again(scene: Scene, error: st
     wire.after = not_ready
     assert (await scene.say("hi")).code == "duplicate"
     assert times == [2]
+
+
+async def test_a_server_whose_disk_is_full_is_away_and_says_why(scene: Scene) -> None:
+    await scene.say("warm up")
+    wire = Wire(scene)
+    wire.after = lambda replies: [rx.ResponseError("MISCONF Errors writing to the AOF file: No space left on device")] * len(replies)
+    with pytest.raises(StoreUnavailable, match="No space left"):
+        await scene.say("hi")
+    wire.after = None
+    with pytest.raises(StoreUnavailable, match="No space left"), reading("jobs"):
+        raise rx.ResponseError("MISCONF Errors writing to the AOF file: No space left on device")
 
 
 async def test_what_still_waits_when_the_process_closes_is_told_so(scene: Scene) -> None:

@@ -23,6 +23,11 @@ def reading(what: str) -> Generator[None]:
         yield
     except _FOR_NOW as error:
         raise StoreUnavailable(f"{what}: the Redis server is full or not ready ({error}); give it room, or wait") from error
+    except rx.ResponseError as error:
+        # The disk of its log is full, or its replicas are away: redis-py has no class for either.
+        if not str(error).startswith(("MISCONF", "NOREPLICAS")):
+            raise
+        raise StoreUnavailable(f"{what}: the Redis server takes no writes now ({error}); see its log") from error
     except (TimeoutError, rx.ConnectionError, rx.TimeoutError, rx.BusyLoadingError, OSError) as error:
         raise StoreUnavailable(f"{what} could not be read: the Redis server gave no answer ({error}); try again in a moment") from error
 

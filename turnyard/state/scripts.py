@@ -57,7 +57,7 @@ _FLAGS = {"inspect": "no-writes"}
 _BATCH = 64
 _ATTEMPTS = 4
 _PAUSE_S = 0.05
-_AWAY = ("LOADING", "MASTERDOWN", "CLUSTERDOWN", "READONLY", "TRYAGAIN", "BUSY")
+_AWAY = ("LOADING", "MASTERDOWN", "CLUSTERDOWN", "READONLY", "TRYAGAIN", "BUSY", "MISCONF", "NOREPLICAS")
 
 
 class StoreFull(StoreUnavailable):
@@ -200,6 +200,7 @@ class Scripts:
     async def _settle(self, batch: list[_Call], replies: list[Any]) -> None:
         forgotten: list[_Call] = []
         away: list[_Call] = []
+        why = ""
         for call, reply in zip(batch, replies, strict=True):
             if call.future.done():
                 continue
@@ -209,12 +210,13 @@ class Scripts:
                 forgotten.append(call)
             elif str(reply).startswith(_AWAY) or isinstance(reply, (rx.BusyLoadingError, rx.ReadOnlyError)):
                 away.append(call)
+                why = str(reply)
             else:
                 call.future.set_exception(_failure(call.name, reply))
         if forgotten:
             await self._teach(forgotten)
         if away:
-            await self._again(away, rx.ConnectionError("the server is not ready"))
+            await self._again(away, rx.ConnectionError(f"the server is not ready: {why}"))
 
     async def _teach(self, calls: list[_Call]) -> None:
         """Load the library into a server that does not know it, and call again."""
