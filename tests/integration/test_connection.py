@@ -41,10 +41,18 @@ async def test_a_server_where_config_and_info_are_forbidden_is_accepted_with_a_w
     await admin.aclose()
 
 
-async def test_a_healthy_server_is_accepted_without_a_warning(clean: str):
+async def test_a_healthy_server_is_accepted_without_a_warning():
+    with private_server("--appendonly", "yes") as url:
+        client = connect(url)
+        facts = await check_server(client)
+        assert (facts.policy, facts.warnings) == ("noeviction", ())
+        await client.aclose()
+
+
+async def test_a_server_that_keeps_nothing_on_disk_is_accepted_with_a_warning(clean: str):
     client = connect(clean)
-    facts = await check_server(client)
-    assert (facts.policy, facts.warnings) == ("noeviction", ())
+    (warning,) = (await check_server(client)).warnings
+    assert "appendonly yes" in warning
     await client.aclose()
 
 

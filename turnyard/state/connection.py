@@ -130,6 +130,10 @@ async def check_server(redis: Redis) -> ServerFacts:
             f"server {where}: its eviction policy is {policy}, so it may delete sessions when it is full; "
             f"set it with `CONFIG SET maxmemory-policy {SAFE_POLICY}` and in its configuration file"
         )
+    if info.get("aof_enabled") == "0":
+        warnings.append(f"server {where}: it keeps no log on disk, so all is lost when it ends; set `appendonly yes`")
+    if info.get("aof_last_write_status", "ok") != "ok":
+        warnings.append(f"server {where}: it cannot write its log and takes nothing new until it can; see whether its disk is full")
     for warning in warnings:
         log.warning(warning)
     pid = info.get("process_id")
