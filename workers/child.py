@@ -91,6 +91,7 @@ class ChildProcess:
         self._line = line
         self._clock = clock
         self._drain = asyncio.Event()
+        self._listens = False
         self._lease = Lease(line, clock)
         self._agents: dict[str, int] = {}
 
@@ -147,6 +148,7 @@ class ChildProcess:
         witness.name(owner)
         helpers.append(group.create_task(witness.run()))
         helpers.append(group.create_task(self._listen(yard, link, witness)))
+        self._listens = True
         try:
             finished = await self._work.serve(self._drain)
         finally:
@@ -213,6 +215,9 @@ class ChildProcess:
         count = 0
         while True:
             self._line.tick = self._clock.monotonic()
+            if not self._listens and link.hung_up:
+                # Nobody would hear that the supervisor is gone, and a start may wait for its server without end.
+                self._drain.set()
             if count % _HELD_EVERY_TICKS == 0:
                 link.send(held=self._work.held())
             count += 1

@@ -27,6 +27,11 @@ class Link:
         sock.setblocking(False)
         return cls(*await asyncio.open_connection(sock=sock, limit=_LINE_BYTES))
 
+    @property
+    def hung_up(self) -> bool:
+        """Tell whether the other end is gone and all that it said was received."""
+        return self._reader.at_eof() or self._reader.exception() is not None
+
     def send(self, **message: Any) -> None:
         """Say something; lost when the other end is gone."""
         if not self._writer.is_closing():

@@ -13,6 +13,7 @@ from tests.integration.sample_app import SampleApp
 from tests.processes import Roles
 from tests.servers import private_server
 from turnyard.errors import StoreUnavailable
+from turnyard.state import pids
 from turnyard.state.yard import Yard
 from turnyard.testing import wait_until
 
@@ -46,6 +47,16 @@ async def test_a_server_that_is_away_at_the_start_is_waited_for(roles: Roles, ap
     await wait_until(lambda: "waiting for the server" in worker.log(), description="it to say what it waits for")
     worker.process.send_signal(signal.SIGTERM)
     assert worker.process.wait(10) == 0
+
+
+async def test_children_that_wait_for_a_server_end_with_their_supervisor(roles: Roles, app: SampleApp) -> None:
+    with private_server() as url:
+        worker = roles.worker(url, app.path)
+        await wait_until(lambda: len(worker.children()) == 2, description="its children", timeout_s=30)
+    children = worker.children()
+    await wait_until(lambda: len(worker.events("waiting for the server")) == 2, description="its children to wait", timeout_s=30)
+    worker.process.kill()
+    await wait_until(lambda: not any(pids.mark_of(child) for child in children), description="its children to end", timeout_s=30)
 
 
 async def test_it_is_ready_once_its_children_take_turns(talk: Talk, clean: str, roles: Roles, app: SampleApp) -> None:
