@@ -144,6 +144,7 @@ class ChildProcess:
             return True
         if not await self._enrol(owner, yard, link):
             return False
+        _settle_memory()
         witness = Witness(yard)
         witness.name(owner)
         helpers.append(group.create_task(witness.run()))
