@@ -13,7 +13,6 @@ from turnyard.records.log import LogRecord
 
 CallKind = Literal["plain", "parallel", "lift", "callback", "approval", "child", "timer", "retry"]
 RowState = Literal["open", "allowed", "started", "parked"]
-Outcome = Literal["result", "error", "denied", "timeout", "cancelled", "superseded", "unknown"]
 Ending = Literal["none", "finish", "park", "yield"]
 Code = Literal["OK", "ALREADY", "FENCED", "DIVERGED", "AWAITS"]
 

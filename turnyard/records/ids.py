@@ -12,7 +12,6 @@ import hashlib
 import secrets
 from functools import lru_cache
 
-SESSION_KEY_CHARS = 26
 _PREFIX_BYTES = 8
 
 
