@@ -117,4 +117,4 @@ class Dispatcher:
         dead = await sentinel.dead()
         if dead:
             await upkeep.tick(shard, dead=dead, lease_ms=self._timing.lease_ms, tick_ms=self._timing.tick_ms)
-        await self._life.clock.sleep(sentinel.every_s)
+        await self._life.clock.sleep(sentinel.wait_s)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -80,28 +81,44 @@ async def server_now_ms(shard: Shard) -> int:
     return seconds * 1000 + micros // 1000
 
 
-async def unwitnessed(shard: Shard, *, now_ms: int, lease_ms: int, overdue_ms: int) -> list[str] | None:
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """What one look at a shard's incarnations found.
+
+    `dead` have lost their named connection and are overdue. `next_ms` is how long until the first of the others is overdue
+    if it does not beat before; None when none is within the time asked for.
+    """
+
+    dead: list[str]
+    next_ms: int | None
+
+
+async def unwitnessed(shard: Shard, *, now_ms: int, lease_ms: int, overdue_ms: int, ahead_ms: int) -> Fleet | None:
     """Return the incarnations that have lost their named connection and have not beaten for `overdue_ms`.
 
-    `now_ms` is the server's time. `lease_ms` is the lease that most have; one with another lease is judged by its own.
-    None: this server does not tell who is connected.
+    `now_ms` is the server's time. `lease_ms` is the lease that most have; one with another lease is judged by its own. Those
+    that will be overdue within `ahead_ms` unless they beat are told as a time. None: this server does not tell who is connected.
 
     Raises:
         StoreUnavailable: the server did not answer.
     """
     with reading(f"the fleet of shard {shard.n}"):
-        late = await shard.redis.zrangebyscore(shard.keys.prefix + "workers", "(-inf", now_ms + lease_ms - overdue_ms, withscores=True)
+        latest = now_ms + lease_ms - overdue_ms + ahead_ms
+        late = await shard.redis.zrangebyscore(shard.keys.prefix + "workers", "(-inf", latest, withscores=True)
         if not late:
-            return []
+            return Fleet([], None)
         facts = await shard.redis.hmget(shard.keys.prefix + "fleet", [owner for owner, _ in late])
-        try:
-            clients: bytes = await shard.redis.execute_command("CLIENT", "LIST")
-        except rx.ResponseError as error:
-            log.info("this server does not tell who is connected", extra={"reason": str(error)})
-            return None
-    named = set(_NAMED.findall(clients))
-    return [
-        text(owner)
-        for (owner, score), raw in zip(late, facts, strict=True)
-        if raw and owner not in named and score - orjson.loads(raw).get("lease_ms", lease_ms) < now_ms - overdue_ms
-    ]
+        left = {
+            owner: round(score) - orjson.loads(raw).get("lease_ms", lease_ms) + overdue_ms - now_ms
+            for (owner, score), raw in zip(late, facts, strict=True)
+            if raw
+        }
+        overdue = [owner for owner, ms in left.items() if ms < 0]
+        named: set[bytes] = set()
+        if overdue:
+            try:
+                named = set(_NAMED.findall(await shard.redis.execute_command("CLIENT", "LIST")))
+            except rx.ResponseError as error:
+                log.info("this server does not tell who is connected", extra={"reason": str(error)})
+                return None
+    return Fleet([text(owner) for owner in overdue if owner not in named], min((ms for ms in left.values() if ms >= 0), default=None))

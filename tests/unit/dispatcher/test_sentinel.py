@@ -23,12 +23,13 @@ class Server:
         self.clock = clock
         self.slow_s = 0.0
         self.tells = True
+        self.next_ms: int | None = None
 
-    async def unwitnessed(self, _shard: object, **_: int) -> list[str] | None:
+    async def unwitnessed(self, _shard: object, **_: int) -> witness.Fleet | None:
         """Answer as the server would."""
         if self.slow_s:
             await self.clock.advance(self.slow_s)
-        return ["w"] if self.tells else None
+        return witness.Fleet(["w"], self.next_ms) if self.tells else None
 
 
 @pytest.fixture
@@ -82,3 +83,13 @@ async def test_a_server_that_does_not_tell_is_asked_once(clock: ManualClock, ser
     await looks(sentinel, clock, 20)
     server.tells = True
     assert await looks(sentinel, clock, 3) == [[]] * 3
+
+
+@pytest.mark.parametrize(("next_ms", "wait_ms"), [(None, 500), (499, 500), (200, 220), (0, 20)])
+async def test_the_next_look_is_in_the_moment_in_which_a_late_worker_is_overdue(
+    clock: ManualClock, server: Server, next_ms: int | None, wait_ms: int
+) -> None:
+    sentinel = Sentinel(cast("Any", server), TIMING, clock)
+    server.next_ms = next_ms
+    await sentinel.dead()
+    assert round(sentinel.wait_s * 1000) == wait_ms
