@@ -1,0 +1,1 @@
+"""Faults on purpose: what stands between processes and their server, and what must hold afterwards."""
