@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from redis import exceptions as rx
 
-from turnyard.errors import StoreUnavailable, TurnyardError
+from turnyard.errors import StoreUnavailable, TurnyardError, Unsupported
 from turnyard.state.connection import COMMAND_TIMEOUT_S
 
 try:
@@ -27,7 +27,7 @@ except ImportError:  # without the server extra: redis-py packs
     hiredis = None
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from redis.asyncio import Redis
 
@@ -118,11 +118,14 @@ class _Call:
 class Scripts:
     """Sends script calls for one server, those of the same moment together."""
 
-    def __init__(self, redis: Redis, library: Library, clock: Clock, *, lanes: int = 4) -> None:
+    def __init__(
+        self, redis: Redis, library: Library, clock: Clock, *, lanes: int = 4, before_teaching: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
         self._redis = redis
         self._library = library
         self._clock = clock
         self._lanes = lanes
+        self._before_teaching = before_teaching
         self._waiting: deque[_Call] = deque()
         self._flights: set[asyncio.Task[None]] = set()
         self.sent = 0
@@ -136,6 +139,7 @@ class Scripts:
             StoreFull: the server is full and the script adds something.
             StoreUnavailable: no answer after a few tries; the script may have run, and the same call may be made again.
             ScriptFailed: the script itself failed.
+            Unsupported: the deployment was migrated past this version.
         """
         function = self._library.function(name, oom=oom)
         call = _Call(name, ("FCALL", function, 1, key, *args), asyncio.get_running_loop().create_future())
@@ -221,14 +225,17 @@ class Scripts:
     async def _teach(self, calls: list[_Call]) -> None:
         """Load the library into a server that does not know it, and call again."""
         try:
+            if self._before_teaching is not None:
+                await self._before_teaching()
             (reply,) = await self._send([("FUNCTION", "LOAD", self._library.source)])
-        except (rx.RedisError, OSError) as error:
+        except (rx.RedisError, OSError, StoreUnavailable) as error:
             await self._again(calls, error)
             return
+        except Unsupported as too_old:
+            _refuse(calls, dict.fromkeys((call.name for call in calls), too_old))
+            return
         if isinstance(reply, rx.ResponseError) and "already exists" not in str(reply) and not str(reply).startswith(_AWAY):
-            for call in calls:
-                if not call.future.done():
-                    call.future.set_exception(_failure(call.name, reply))
+            _refuse(calls, {call.name: _failure(call.name, reply) for call in calls})
             return
         await self._again(calls, rx.ResponseError("the server does not keep functions"), at_once=True)
 
@@ -263,6 +270,12 @@ async def _exchange(connection: Any, commands: Sequence[tuple[Any, ...]]) -> lis
     await connection._send_packed_command(packed)  # noqa: SLF001
     read = connection._parser.read_response  # noqa: SLF001
     return [await read() for _ in commands]
+
+
+def _refuse(calls: list[_Call], errors: Mapping[str, TurnyardError]) -> None:
+    for call in calls:
+        if not call.future.done():
+            call.future.set_exception(errors[call.name])
 
 
 def _failure(name: str, error: rx.ResponseError) -> TurnyardError:

@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING, Any
 from redis import exceptions as rx
 
 from turnyard.clock import SystemClock
-from turnyard.errors import StoreUnavailable, Unsupported
+from turnyard.errors import StoreUnavailable
 from turnyard.records.ids import shard_of
 from turnyard.state.connection import check_server, connect, describe
-from turnyard.state.keys import LAYOUT, Keys, shard_tags
+from turnyard.state.keys import Keys, shard_tags
+from turnyard.state.schema import THIS_VERSION, Schemas, check_layout, read_layout
 from turnyard.state.scripts import Library, Scripts
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
     from turnyard.ports import Clock
-
-SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +47,30 @@ class Shard:
 class Yard:
     """All shards of a deployment. Open it inside the loop that uses it."""
 
-    def __init__(self, redis: Redis, blocking: Redis, tags: list[str], library: Library, clock: Clock) -> None:
+    def __init__(
+        self, redis: Redis, blocking: Redis, tags: list[str], library: Library, clock: Clock, schemas: Schemas = THIS_VERSION
+    ) -> None:
         self.redis: Any = redis
         self.blocking: Any = blocking
         self.clock = clock
-        self.scripts = Scripts(redis, library, clock)
+        self.schemas = schemas
+        # A server that lost this version's scripts may have been migrated past it: it is asked before it is taught.
+        self.scripts = Scripts(redis, library, clock, before_teaching=lambda: check_layout(redis, schemas))
         self.shards = tuple(Shard(n, Keys(tag), self.scripts, redis, blocking, clock) for n, tag in enumerate(tags))
 
     @classmethod
-    async def open(cls, url: str, *, shards: int | None = None, library: Library | None = None, clock: Clock | None = None) -> Yard:
+    async def open(
+        cls,
+        url: str,
+        *,
+        shards: int | None = None,
+        library: Library | None = None,
+        clock: Clock | None = None,
+        schemas: Schemas = THIS_VERSION,
+    ) -> Yard:
         """Connect to the deployment at `url`, making it if it is new.
 
-        `shards` is used at the first start alone (None: 1).
+        `shards` is used at the first start alone (None: 1). `schemas` are those this version knows.
 
         Raises:
             StoreUnavailable: the server does not answer.
@@ -69,12 +80,12 @@ class Yard:
         blocking = connect(url, blocking=True, max_connections=4096)
         try:
             await check_server(redis)
-            tags = await _layout(redis, shards)
+            layout = await read_layout(redis, schemas=schemas, shards=shards)
         except BaseException:
             await redis.aclose()
             await blocking.aclose()
             raise
-        return cls(redis, blocking, tags, library or Library(), clock or SystemClock())
+        return cls(redis, blocking, shard_tags(layout.shards), library or Library(), clock or SystemClock(), schemas)
 
     def shard_for(self, session_key: str) -> Shard:
         """Return the shard that owns a session."""
@@ -105,23 +116,3 @@ class Yard:
         await self.scripts.aclose()
         await self.redis.aclose()
         await self.blocking.aclose()
-
-
-async def _layout(redis: Any, shards: int | None) -> list[str]:
-    try:
-        found = await redis.hmget(LAYOUT, ["shards", "schema"])
-        if None in found:
-            # A full server refuses even a write that changes nothing, so only a new deployment writes.
-            await redis.hsetnx(LAYOUT, "shards", str(shards or 1))
-            await redis.hsetnx(LAYOUT, "schema", str(SCHEMA))
-            found = await redis.hmget(LAYOUT, ["shards", "schema"])
-    except (rx.RedisError, OSError) as error:
-        raise StoreUnavailable(f"{describe(redis)}: the layout could not be read: {error}") from error
-    count, schema = int(found[0]), int(found[1])
-    if schema != SCHEMA:
-        raise Unsupported(f"this deployment is written in schema {schema}, this version reads {SCHEMA}; use a version that reads both")
-    if shards is not None and shards != count:
-        raise Unsupported(
-            f"this deployment has {count} shards since its first start, {shards} were asked for; ask for {count} or leave it out"
-        )
-    return shard_tags(count)
