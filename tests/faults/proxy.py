@@ -1,8 +1,8 @@
 """A proxy between every process and its server, which counts commands and does harm at the one it is told to.
 
 It listens on a unix socket, so the kernel names the process behind each connection. It lives in a thread of its own
-with an event loop of its own. A hook sees each command before it is forwarded, in that thread, and may answer with a
-`Fault`; replies are matched to commands, so harm "after" a command comes when its reply is here and not yet relayed.
+with an event loop of its own. A hook sees each command before it is forwarded and again when its reply is here and not
+yet relayed, and may answer with a `Fault` either time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from tests.faults.resp import Frames, head_words, is_push
 
@@ -29,7 +29,7 @@ _FUNCTION = re.compile(rb"ty_[0-9a-f]+_(\w+?)(_plain)?")
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command on its way to the server. `nth` counts those of its process from 1; `words` are its first four.
+    """A command on its way to the server. `nth` counts those of its process from 1; `words` are its first six.
 
     `what` is how people call it: the script's name for a call of a function, else the command in lower case.
     """
@@ -43,13 +43,12 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Harm at one command: `before` it is forwarded, or `after` its reply came back and before it is relayed.
+    """Harm where a command stands: before it is forwarded, or after its effect and before its reply is relayed.
 
     `strike` does it, in the proxy's thread, so it must not wait. With `cut` the command (or its reply) goes no further
     and the connection is reset; without, all goes on as if nothing had happened.
     """
 
-    at: Literal["before", "after"]
     strike: Callable[[Command], None]
     cut: bool = True
 
@@ -68,12 +67,11 @@ def nothing(_: Command) -> None:
     """Strike nobody: what happens is the cut alone."""
 
 
-KILL_BEFORE = Fault("before", signal_to(signal.SIGKILL))
-KILL_AFTER = Fault("after", signal_to(signal.SIGKILL))
-LOSE_REPLY = Fault("after", nothing)
-LOSE_COMMAND = Fault("before", nothing)
+KILL = Fault(signal_to(signal.SIGKILL))
+LOSE = Fault(nothing)
 
-Hook = Callable[[Command], "Fault | None"]
+# Asked about each command twice: with None before it is forwarded, with its reply before that is relayed.
+Hook = Callable[[Command, "bytes | None"], "Fault | None"]
 Which = Callable[[int], bool]
 _Harm = tuple[Command, Fault]
 
@@ -83,15 +81,30 @@ def everybody(_: int) -> bool:
     return True
 
 
-def harmless(_: Command) -> Fault | None:
+def harmless(_: Command, __: bytes | None) -> Fault | None:
     """See a command and do nothing."""
     return None
+
+
+def before(what: str, fault: Fault) -> Hook:
+    """Return a hook that does harm once, before the next command called `what` is forwarded."""
+    return _once(lambda command, reply: command.what == what and reply is None, fault)
+
+
+def after(what: str, fault: Fault) -> Hook:
+    """Return a hook that does harm once, when the next command called `what` has had its effect."""
+    return _once(lambda command, reply: command.what == what and reply is not None, fault)
+
+
+def _once(here: Callable[[Command, bytes | None], bool], fault: Fault) -> Hook:
+    left = [fault]
+    return lambda command, reply: left.pop() if left and here(command, reply) else None
 
 
 class Proxy:
     """Relays between `listen` and the server's unix socket `server` while the block runs.
 
-    `hook` and `delay_s` (added to what passes, each way) may be set at any time.
+    `hook` (called in the proxy's thread) and `delay_s` (added to what passes, each way) may be set at any time.
     """
 
     def __init__(self, server: Path, listen: Path, *, hook: Hook = harmless) -> None:
@@ -192,13 +205,11 @@ class Proxy:
         while self._held is not None and self._held(pid):
             await self._change.wait()
 
-    def judge(self, pid: int, link: int, frame: bytes) -> _Harm | None:
-        """Count a command and ask the hook about it."""
+    def command(self, pid: int, link: int, frame: bytes) -> Command:
+        """Count a command and read what it is."""
         self._nth[pid] = nth = self._nth.get(pid, 0) + 1
         words = head_words(frame)
-        command = Command(pid, link, nth, _what(words), words)
-        fault = self.hook(command)
-        return None if fault is None else (command, fault)
+        return Command(pid, link, nth, _what(words), words)
 
 
 class _Link:
@@ -210,7 +221,7 @@ class _Link:
         self._proxy = proxy
         self._client = client
         self._server: asyncio.StreamWriter | None = None
-        self._asked: deque[_Harm | None] = deque()
+        self._asked: deque[Command] = deque()
 
     async def run(self, client: asyncio.StreamReader) -> None:
         """Relay until either end is gone."""
@@ -239,17 +250,17 @@ class _Link:
             await writer.drain()
 
     def _forward(self, frame: bytes) -> _Harm | None:
-        """Note what is asked; answer the harm that comes before it."""
-        harm = self._proxy.judge(self.pid, self.number, frame)
-        self._asked.append(harm)
-        return harm if harm is not None and harm[1].at == "before" else None
+        command = self._proxy.command(self.pid, self.number, frame)
+        self._asked.append(command)
+        fault = self._proxy.hook(command, None)
+        return fault and (command, fault)
 
     def _back(self, frame: bytes) -> _Harm | None:
-        """Match a reply to what was asked; answer the harm that comes after it."""
         if is_push(frame) or not self._asked:
             return None
-        harm = self._asked.popleft()
-        return harm if harm is not None and harm[1].at == "after" else None
+        command = self._asked.popleft()
+        fault = self._proxy.hook(command, frame)
+        return fault and (command, fault)
 
 
 def _relay(frames: Iterable[bytes], writer: asyncio.StreamWriter, judge: Callable[[bytes], _Harm | None]) -> bool:

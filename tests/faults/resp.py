@@ -10,7 +10,7 @@ _LISTS = b"*~>"
 _PAIRS = b"%|"
 _ATTRIBUTE = ord("|")
 _PUSH = ord(">")
-_HEAD_WORDS = 4
+_HEAD_WORDS = 6
 
 
 class Frames:
@@ -60,7 +60,7 @@ def is_push(frame: bytes) -> bool:
 
 
 def head_words(frame: bytes) -> tuple[bytes, ...]:
-    """Return the first words of a command, at most four."""
+    """Return the first words of a command, at most six."""
     if not frame.startswith(b"*"):
         return tuple(frame.split()[:_HEAD_WORDS])
     end = frame.find(b"\r\n")

@@ -17,7 +17,7 @@ from redis import exceptions as rx
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from tests.faults.proxy import KILL_AFTER, KILL_BEFORE, LOSE_COMMAND, LOSE_REPLY, Command, Fault, Hook, Proxy, harmless, signal_to
+from tests.faults.proxy import KILL, LOSE, Command, Fault, Hook, Proxy, after, before, harmless, signal_to
 from tests.faults.resp import Frames, head_words, is_push
 from turnyard.testing import wait_until
 
@@ -32,14 +32,16 @@ def client(proxy: Proxy, protocol: int = 2) -> Any:
     return redis.Redis.from_url(proxy.url, socket_timeout=10, protocol=protocol, retry=Retry(NoBackoff(), 0))
 
 
-def only(what: str, fault: Fault) -> Hook:
-    """Return a hook that does harm at the first command of this name."""
-    left = [fault]
+def seen_by(proxy: Proxy) -> list[Command]:
+    """Note every command from now on."""
+    seen: list[Command] = []
 
-    def hook(command: Command) -> Fault | None:
-        return left.pop() if command.what == what and left else None
+    def hook(command: Command, reply: bytes | None) -> None:
+        if reply is None:
+            seen.append(command)
 
-    return hook
+    proxy.hook = hook
+    return seen
 
 
 @pytest.mark.parametrize("step", [1, 3, 1000])
@@ -65,14 +67,13 @@ def test_a_stream_is_cut_into_its_messages_however_it_arrives(step: int) -> None
 
 
 def test_the_first_words_of_a_command_are_read_whatever_follows() -> None:
-    assert head_words(b"*5\r\n$5\r\nFCALL\r\n$2\r\nf1\r\n$1\r\n1\r\n$0\r\n\r\n$2\r\n\r\n\r\n") == (b"FCALL", b"f1", b"1", b"")
+    assert head_words(b"*5\r\n$5\r\nFCALL\r\n$2\r\nf1\r\n$1\r\n1\r\n$0\r\n\r\n$2\r\n\r\n\r\n") == (b"FCALL", b"f1", b"1", b"", b"\r\n")
     assert head_words(b"PING hello\r\n") == (b"PING", b"hello")
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_pipelines_and_big_values_pass_unchanged_and_are_counted(proxy: Proxy, protocol: int) -> None:
-    seen: list[Command] = []
-    proxy.hook = seen.append
+    seen = seen_by(proxy)
     big = os.urandom(3_000_000)
     with client(proxy, protocol) as redis_client, redis_client.pipeline(transaction=False) as pipe:
         for n in range(200):
@@ -88,7 +89,7 @@ def test_pipelines_and_big_values_pass_unchanged_and_are_counted(proxy: Proxy, p
 
 
 def test_a_reply_is_lost_after_its_command_took_effect_and_those_before_it_are_not(proxy: Proxy) -> None:
-    proxy.hook = only("incrby", LOSE_REPLY)
+    proxy.hook = after("incrby", LOSE)
     with client(proxy) as redis_client, pytest.raises(rx.ConnectionError), redis_client.pipeline(transaction=False) as pipe:
         pipe.set("a", 1).incr("n").set("b", 1).execute()
     with client(proxy) as redis_client:
@@ -97,7 +98,7 @@ def test_a_reply_is_lost_after_its_command_took_effect_and_those_before_it_are_n
 
 
 def test_a_lost_command_has_no_effect_and_those_before_it_have(proxy: Proxy) -> None:
-    proxy.hook = only("incrby", LOSE_COMMAND)
+    proxy.hook = before("incrby", LOSE)
     with client(proxy) as redis_client:
         with pytest.raises(rx.ConnectionError), redis_client.pipeline(transaction=False) as pipe:
             pipe.set("a", 1).incr("n").set("b", 1).execute()
@@ -107,9 +108,9 @@ def test_a_lost_command_has_no_effect_and_those_before_it_have(proxy: Proxy) -> 
 VICTIM = "import redis, sys; r = redis.Redis.from_url(sys.argv[1]); r.set('before', 1); r.incr('n'); r.set('beyond', 1)"
 
 
-@pytest.mark.parametrize(("fault", "left"), [(KILL_BEFORE, None), (KILL_AFTER, b"1")])
-def test_a_process_is_killed_before_its_command_or_after_its_effect(proxy: Proxy, fault: Fault, left: bytes | None) -> None:
-    proxy.hook = only("incrby", fault)
+@pytest.mark.parametrize(("hook", "left"), [(before("incrby", KILL), None), (after("incrby", KILL), b"1")])
+def test_a_process_is_killed_before_its_command_or_after_its_effect(proxy: Proxy, hook: Hook, left: bytes | None) -> None:
+    proxy.hook = hook
     assert subprocess.run([sys.executable, "-c", VICTIM, proxy.url], check=False).returncode == -signal.SIGKILL
     proxy.hook = harmless
     with client(proxy) as redis_client:
@@ -118,14 +119,14 @@ def test_a_process_is_killed_before_its_command_or_after_its_effect(proxy: Proxy
 
 def test_a_strike_without_a_cut_lets_everything_go_on(proxy: Proxy) -> None:
     seen: list[str] = []
-    proxy.hook = only("incrby", Fault("after", lambda command: seen.append(command.what), cut=False))
+    proxy.hook = after("incrby", Fault(lambda command: seen.append(command.what), cut=False))
     with client(proxy) as redis_client:
         assert redis_client.incr("n") == 1
     assert seen == ["incrby"]
 
 
 def test_a_signal_reaches_the_process_behind_the_command(proxy: Proxy) -> None:
-    proxy.hook = only("incrby", Fault("before", signal_to(signal.SIGSTOP), cut=False))
+    proxy.hook = before("incrby", Fault(signal_to(signal.SIGSTOP), cut=False))
     process = subprocess.Popen([sys.executable, "-c", VICTIM, proxy.url])
     _, status = os.waitpid(process.pid, os.WUNTRACED)
     assert os.WIFSTOPPED(status)
