@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("turnyard.dispatcher")
 
 _BLOCK_MS = 1000  # also how long a drain may take to be noticed
+_RELAY_LEASES = 3  # a lifted call that nobody begins for so long lies with a process that is gone
 
 
 class Dispatcher:
@@ -80,6 +81,7 @@ class Dispatcher:
             weights={name: t.weight for name, t in settings.tenants.items()},
             begin_by_ms=self._timing.begin_by_ms,
             quantum_ms=self._timing.quantum_ms,
+            relay_ms=_RELAY_LEASES * self._timing.lease_ms,
         )
 
     async def _repeat(self, name: str, work: Callable[[Shard, str], Awaitable[None]], shard: Shard) -> None:

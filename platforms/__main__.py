@@ -22,6 +22,7 @@ from .relays import run_relays
 log = logging.getLogger("turnyard.platforms")
 
 _TICK_S = 1.0
+_LOAN_LEASES = 3  # a relay that takes longer has died
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -39,16 +40,16 @@ def main(argv: list[str] | None = None) -> int:
     lifted_url = given.lifted_redis or url
 
     async def serve(life: Life) -> None:
-        await _serve(life, url=url, lifted_url=lifted_url, options=options, inbox_cap=settings.limits.inbox_per_session)
+        await _serve(life, url=url, lifted_url=lifted_url, options=options, settings=settings)
 
     return run_role(serve, health_port=given.health_port, health_host=given.health_host)
 
 
-async def _serve(life: Life, *, url: str, lifted_url: str, options: HttpOptions, inbox_cap: int) -> None:
+async def _serve(life: Life, *, url: str, lifted_url: str, options: HttpOptions, settings: Settings) -> None:
     yard = await open_yard(url, clock=life.clock, stop=life.drain, tick=life.progress.tick)
     if yard is None:
         return
-    edge = await YardEdge.start(yard, inbox_cap=inbox_cap)
+    edge = await YardEdge.start(yard, inbox_cap=settings.limits.inbox_per_session)
     sock = listen(options)
     log.info("listening", extra={"url": url_of(sock)})
     desk = Desk(edge, life.clock, options)
@@ -57,7 +58,8 @@ async def _serve(life: Life, *, url: str, lifted_url: str, options: HttpOptions,
     try:
         async with asyncio.TaskGroup() as group:
             watcher = group.create_task(ready.watch())
-            relays = group.create_task(run_relays(yard, life.drain, clock=life.clock, lifted_url=lifted_url))
+            loan_ms = _LOAN_LEASES * settings.timing.lease_ms
+            relays = group.create_task(run_relays(yard, life.drain, clock=life.clock, lifted_url=lifted_url, loan_ms=loan_ms))
             await serve_http(desk, life.drain, sock)
             watcher.cancel()
             await relays

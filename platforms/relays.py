@@ -31,23 +31,26 @@ _BUSY_S = 0.02
 _IDLE_S = 0.5  # what a call may wait for its relay, and what an idle relay costs the server
 
 
-async def run_relays(yard: Yard, drain: asyncio.Event, *, clock: Clock, lifted_url: str) -> None:
-    """Relay the lifted calls of all shards until `drain` is set. `lifted_url` is the server that arq uses."""
+async def run_relays(yard: Yard, drain: asyncio.Event, *, clock: Clock, lifted_url: str, loan_ms: int = lanes.LEASE_MS) -> None:
+    """Relay the lifted calls of all shards until `drain` is set.
+
+    `lifted_url` is the server that arq uses; what a relay took and died with is due again after `loan_ms`.
+    """
     queue = LiftQueue(lifted_url)
     try:
         async with asyncio.TaskGroup() as group:
             for shard in yard.shards:
-                group.create_task(_relay(shard, queue, drain, clock))
+                group.create_task(_relay(shard, queue, drain, clock, loan_ms))
     finally:
         await queue.aclose()
 
 
-async def _relay(shard: Shard, queue: LiftQueue, drain: asyncio.Event, clock: Clock) -> None:
+async def _relay(shard: Shard, queue: LiftQueue, drain: asyncio.Event, clock: Clock, loan_ms: int) -> None:
     backoff = Backoff()
     pause_s = _BUSY_S
     while not drain.is_set():
         try:
-            found = await relay_once(shard, queue)
+            found = await relay_once(shard, queue, loan_ms=loan_ms)
         except StoreUnavailable as error:
             if not backoff.failing:
                 log.warning("lifted calls cannot be relayed; trying until they can", extra={"shard": shard.n, "reason": str(error)})
@@ -58,13 +61,13 @@ async def _relay(shard: Shard, queue: LiftQueue, drain: asyncio.Event, clock: Cl
         await clock.sleep(pause_s)
 
 
-async def relay_once(shard: Shard, queue: LiftQueue) -> int:
+async def relay_once(shard: Shard, queue: LiftQueue, *, loan_ms: int = lanes.LEASE_MS) -> int:
     """Relay what is due now; return how many stores that were.
 
     Raises:
         StoreUnavailable: a server did not answer; what could not be given back is due again when its loan ends.
     """
-    items = await lanes.take_lane(shard, LANE)
+    items = await lanes.take_lane(shard, LANE, lease_ms=loan_ms)
     for done, item in enumerate(items):
         try:
             for record in item.records:

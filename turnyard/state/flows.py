@@ -53,8 +53,12 @@ async def set_limits(
     weights: Mapping[str, float] | None = None,
     begin_by_ms: int | None = None,
     quantum_ms: int | None = None,
+    relay_ms: int | None = None,
 ) -> None:
-    """Write limits; what is not named stays. The next tick wakes who has room now."""
+    """Write limits; what is not named stays. The next tick wakes who has room now.
+
+    `relay_ms` is how long a lifted call may lie with nobody beginning it before it is relayed once more; it doubles.
+    """
     fields: dict[str, float] = {}
     if max_concurrent_turns is not None:
         fields["max"] = max_concurrent_turns
@@ -62,6 +66,8 @@ async def set_limits(
         fields["begin_by"] = begin_by_ms
     if quantum_ms is not None:
         fields["quantum"] = quantum_ms
+    if relay_ms is not None:
+        fields["relay"] = relay_ms
     for prefix, table in (("l:t/", tenants), ("l:a/", agents), ("l:p/", pools), ("wt:", weights)):
         fields.update({f"{prefix}{name}": value for name, value in (table or {}).items()})
     if fields:

@@ -74,7 +74,7 @@ local function park_rows(list)
       now_waits(h, r)
       record(h, h.ts, false, 't', 'call/parked', 'u', h.tu, 'c', r.c, 'k', r.k, 'o', r.aw == 1 and 'awaited' or 'detached', 'dl', r.dl, 'qn', r.qn or '', 're', r.re)
       call('ZADD', DEADLINES, r.dl, call_member(h, r))
-      if r.k == 'lift' then call('ZADD', DEADLINES, NOW + 30000, 'r!' .. h.sid .. '.' .. r.ord .. '!' .. r.c) end
+      if r.k == 'lift' then call('ZADD', DEADLINES, NOW + relay_wait(0), 'r!' .. h.sid .. '.' .. r.ord .. '!' .. r.c) end
     elseif r and p[3] ~= '' then
       r.h = p[3]
       put_row(h, r)

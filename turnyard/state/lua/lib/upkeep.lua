@@ -12,7 +12,7 @@ local function task_dead(h, r, owner)
     put_row(h, r)
     record(h, r.ord, false, 't', 'call/relayed', 'u', r.t, 'c', r.c, 'k', r.k, 'qn', r.qn or '', 're', r.re)
     call('ZADD', P .. 'out:arq', 'NX', NOW, h.sid .. '.' .. r.ord)
-    call('ZADD', DEADLINES, NOW + 30000 * 2 ^ r.re, 'r!' .. h.sid .. '.' .. r.ord .. '!' .. r.c)
+    call('ZADD', DEADLINES, NOW + relay_wait(r.re), 'r!' .. h.sid .. '.' .. r.ord .. '!' .. r.c)
     return
   end
   local outcome = 'unknown'
@@ -112,7 +112,7 @@ local function relay_again(sid, ord, c)
   put_row(h, r)
   record(h, ord, false, 't', 'call/relayed', 'u', r.t, 'c', c, 'k', r.k, 'qn', r.qn or '', 're', r.re)
   call('ZADD', P .. 'out:arq', 'NX', NOW, sid .. '.' .. ord)
-  call('ZADD', DEADLINES, NOW + 30000 * 2 ^ math.min(r.re, 8), 'r!' .. sid .. '.' .. ord .. '!' .. c)
+  call('ZADD', DEADLINES, NOW + relay_wait(r.re), 'r!' .. sid .. '.' .. ord .. '!' .. c)
 end
 
 -- A cancel that its worker did not answer: this one session is fenced and closed by another.
