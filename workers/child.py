@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,6 +25,7 @@ from turnyard.clock import SystemClock
 from turnyard.errors import ConfigError, StoreUnavailable
 from turnyard.opening import open_yard
 from turnyard.state import fleet
+from turnyard.state.shares import first_parts
 from turnyard.state.witness import Witness
 
 from .board import Board, Line
@@ -167,12 +169,13 @@ class ChildProcess:
         """Register under this name and tell the supervisor, which beats for it from then on; False when told to stop first."""
         timing = self._options.timing
         registration = self._registration(owner)
+        rooms = first_parts(registration.capacity, len(yard.shards), owner)
         backoff = Backoff()
         while not self._drain.is_set():
             began = self._clock.monotonic()
             try:
-                for shard in yard.shards:
-                    await fleet.register(shard, registration, lease_ms=round(timing.lease_s * 1000))
+                for shard, room in zip(yard.shards, rooms, strict=True):
+                    await fleet.register(shard, replace(registration, capacity=room), lease_ms=round(timing.lease_s * 1000))
                 break
             except StoreUnavailable:
                 await self._clock.sleep(backoff.next_s())

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from turnyard.state import fleet, upkeep
 
+from .rooms import Rooms
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -34,18 +36,29 @@ class Leases:
         self._yard = yard
         self._lease_ms = round(timing.lease_s * 1000)
         self._lists: dict[str, dict[str, list[str]]] = {}
+        self._rooms: dict[str, Rooms] = {}
+        self._parts: dict[str, list[int]] = {}
 
-    async def beat(self, owner: str, *, held: Mapping[str, Sequence[str]] | None) -> Renewal:
+    async def beat(self, owner: str, *, held: Mapping[str, Sequence[str]] | None, capacity: int | None = None) -> Renewal:
         """Renew one incarnation everywhere; `held` is what it runs, per shard number, None not to compare it.
+
+        `capacity` is how many turns it can run; with several shards it is divided among them.
 
         Raises:
             StoreUnavailable: a shard did not answer; the lease is as old as the last beat that was answered.
         """
-        beats = await asyncio.gather(*(self._beat(shard, owner, held) for shard in self._yard.shards))
+        rooms = self._rooms_of(owner, capacity)
+        asked = rooms.ask() if rooms else [None] * len(self._yard.shards)
+        beats = await asyncio.gather(*(self._beat(shard, owner, held, room) for shard, room in zip(self._yard.shards, asked, strict=True)))
         if any(b.lost for b in beats):
-            self._lists.pop(owner, None)
+            self._forget(owner)
             return Renewal(lost=True)
         news: dict[str, Any] = {}
+        if rooms:
+            before = self._parts.get(owner)
+            rooms.heard(beats)
+            if rooms.parts != before:
+                news["rooms"] = self._parts[owner] = rooms.parts
         lists = {str(n): list(b.lists) for n, b in enumerate(beats)}
         if lists != self._lists.get(owner, {n: [] for n in lists}):
             news["lists"] = self._lists[owner] = lists
@@ -53,9 +66,22 @@ class Leases:
         rows = [(n, s.store, s.call, s.task) for n, b in enumerate(beats) for s in b.strangers if isinstance(s, fleet.RowRef)]
         return Renewal(lost=False, news=news | ({"turns": turns} if turns else {}) | ({"rows": rows} if rows else {}))
 
-    async def _beat(self, shard: Shard, owner: str, held: Mapping[str, Sequence[str]] | None) -> fleet.Beat:
+    async def _beat(self, shard: Shard, owner: str, held: Mapping[str, Sequence[str]] | None, room: int | None) -> fleet.Beat:
         here = _UNCOMPARED if held is None else held.get(str(shard.n), ())
-        return await fleet.beat(shard, owner, held=here, lease_ms=self._lease_ms)
+        return await fleet.beat(shard, owner, held=here, lease_ms=self._lease_ms, room=room)
+
+    def _rooms_of(self, owner: str, capacity: int | None) -> Rooms | None:
+        shards = len(self._yard.shards)
+        if capacity is None or shards == 1:
+            return None
+        if owner not in self._rooms:
+            self._rooms[owner] = Rooms(capacity, shards, owner)
+        return self._rooms[owner]
+
+    def _forget(self, owner: str) -> None:
+        self._lists.pop(owner, None)
+        self._rooms.pop(owner, None)
+        self._parts.pop(owner, None)
 
     async def bury(self, owner: str) -> None:
         """Declare one incarnation dead: what it ran is for others to take, now.
@@ -63,7 +89,7 @@ class Leases:
         Raises:
             StoreUnavailable: a shard did not answer; say it again.
         """
-        self._lists.pop(owner, None)
+        self._forget(owner)
         for shard in self._yard.shards:
             # A tick hands over a hundred turns at a time, in whatever order; the rest is as dead as the first.
             while (await upkeep.tick(shard, dead=(owner,), who="supervisor", lease_ms=self._lease_ms)).expelled >= 100:

@@ -37,6 +37,7 @@ class Supervisor:
     def __init__(self, options: Options, leases: Leases, life: Life) -> None:
         self._options = options
         self._timing = options.timing
+        self._capacity = options.concurrency if options.role == "worker" else None
         self._leases = leases
         self._life = life
         self._clock = life.clock
@@ -170,7 +171,7 @@ class Supervisor:
         compare = child.line.doubt or child.beats % _COMPARE_EVERY == 0
         child.line.doubt = False
         try:
-            renewal = await self._leases.beat(owner, held=child.held if compare else None)
+            renewal = await self._leases.beat(owner, held=child.held if compare else None, capacity=self._capacity)
         except StoreUnavailable as error:
             if not self._lagging.failing:
                 log.warning(

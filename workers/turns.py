@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from turnyard.backoff import Backoff
 from turnyard.errors import StoreUnavailable
 from turnyard.state import fleet
+from turnyard.state.shares import first_parts
 
 from .executor import Executor, Turn
 
@@ -35,7 +36,10 @@ class Turns:
         self._executor = executor
         self._lease = lease
         self._clock = clock
+        self._most = most
         self._free = most
+        self._rooms = [most] * len(yard.shards)
+        self._here = [0] * len(yard.shards)
         self._turns: dict[tuple[str, int], Turn] = {}
         self._lists: dict[int, fleet.Lists] = {}
         self._room = asyncio.Event()
@@ -59,6 +63,7 @@ class Turns:
     def enrol(self, registration: fleet.Registration) -> None:
         """Take under this name from now on."""
         self._lists = {shard.n: fleet.Lists(registration) for shard in self._yard.shards}
+        self._rooms = first_parts(self._most, len(self._rooms), registration.owner)
 
     def drop(self) -> None:
         """Let go of everything at once: another incarnation may have it already."""
@@ -67,7 +72,10 @@ class Turns:
                 turn.task.cancel()
 
     def news(self, message: dict[str, Any]) -> None:
-        """Take in what the supervisor heard: further lists to take from, and turns that are ours without our knowing."""
+        """Take in what the supervisor heard: further lists to take from, room per shard, turns that are ours without our knowing."""
+        if "rooms" in message:
+            self._rooms = message["rooms"]
+            self._room.set()
         for n, lists in message.get("lists", {}).items():
             if int(n) in self._lists:
                 self._lists[int(n)].extra = tuple(lists)
@@ -99,9 +107,8 @@ class Turns:
             if not await self._lease.name(self._drain.is_set):
                 return
             try:
-                if self._free > 0:
-                    # All shards are asked at the same time, so each may fill its part of what is free.
-                    free = max(1, self._free // len(self._yard.shards))
+                free = self._room_for(shard)
+                if free > 0:
                     found = await fleet.take(shard, self._lists[shard.n], free=free, block_ms=_BLOCK_MS)
                 else:
                     found = await self._until_room(shard)
@@ -114,6 +121,10 @@ class Turns:
             for item in found:
                 self._heed(shard, item)
 
+    def _room_for(self, shard: Shard) -> int:
+        """All shards are asked at the same time, so each may fill its own part and no more."""
+        return min(self._free, self._rooms[shard.n] - self._here[shard.n])
+
     async def _until_room(self, shard: Shard) -> list[fleet.Assignment | fleet.Cancelled]:
         """Wait until another turn may be taken; cancels of those in hand are heard all the while."""
         control = self._controls.get(shard.n)
@@ -125,7 +136,7 @@ class Turns:
 
     async def _hear(self, shard: Shard) -> None:
         """Hear of cancels while there is no room; a child with room hears of them as it takes."""
-        while self._free <= 0 and not self._drain.is_set():
+        while self._room_for(shard) <= 0 and not self._drain.is_set():
             try:
                 for item in await fleet.take(shard, self._lists[shard.n], free=0, block_ms=_BLOCK_MS):
                     self._heed(shard, item)
@@ -147,6 +158,7 @@ class Turns:
         turn = Turn(shard, assignment.session, assignment.epoch, assignment.agent)
         self._turns[key] = turn
         self._free -= 1
+        self._here[shard.n] += 1
         turn.task = asyncio.create_task(self._run(key, turn))
 
     async def _run(self, key: tuple[str, int], turn: Turn) -> None:
@@ -165,8 +177,8 @@ class Turns:
         finally:
             del self._turns[key]
             self._free += 1
-            if self._free == 1 or self._drain.is_set():
-                self._room.set()
+            self._here[turn.shard.n] -= 1
+            self._room.set()
 
     def _left_behind(self) -> None:
         self._all_returned = False

@@ -130,6 +130,27 @@ async def test_a_worker_is_told_to_serve_turns_of_older_versions_that_wait_for_i
     await scene.reply(again)
 
 
+async def test_a_worker_says_anew_with_each_beat_how_much_it_can_run_here(scene: Scene) -> None:
+    shard = scene.yard.shards[0]
+    owner = await scene.worker(capacity=3)
+    for session in ("a", "b", "c"):
+        await scene.open_turn(owner, session=session)
+    for session in ("d", "e"):
+        await scene.say(session=session, agent="bot")
+    await scene.dispatch()
+    less = await fleet.beat(shard, owner, held=3, room=1)
+    assert (less.room, less.held, less.waiting) == (3, 3, 2), "it gave away what it uses"
+    assert await scene.running() == 3
+    assert (await fleet.beat(shard, owner, held=3, room=4)).room == 4
+    await scene.tick()
+    assert await scene.running() == 4
+    assert await scene.yard.redis.hget(shard.keys.limits, "c:default") == b"4"
+    assert [view.capacity for view in await fleet.list_workers(scene.yard)] == [4]
+    await scene.worker(capacity=1)
+    await scene.tick(owner)
+    assert await scene.yard.redis.hget(shard.keys.limits, "c:default") == b"1"
+
+
 @pytest.mark.spec("trap-19")
 async def test_a_beat_costs_the_same_however_many_turns_a_worker_runs(scene: Scene) -> None:
     owner = await scene.worker(capacity=500)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import orjson
@@ -60,11 +60,18 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """What the server said to a beat. `lost`: take a new id. `lists`: further pool:agent@serial to take from."""
+    """What the server said to a beat. `lost`: take a new id. `lists`: further pool:agent@serial to take from.
+
+    `room`, when the beat said one, is what the incarnation has on this shard now; `held` what it holds there, and
+    `waiting` how many sessions wait for such room.
+    """
 
     lost: bool
     strangers: tuple[Assignment | RowRef, ...] = ()
     lists: tuple[str, ...] = ()
+    room: int | None = None
+    held: int = 0
+    waiting: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +123,13 @@ async def register(shard: Shard, registration: Registration, *, lease_ms: int = 
     await shard.run("beat", "join", reg.owner, lease_ms, orjson.dumps(facts))
 
 
-async def beat(shard: Shard, owner: str, *, held: Sequence[str] | int, lease_ms: int = 10_000) -> Beat:
-    """Renew an incarnation's lease. `held`: what it runs, or how much; when the server counts otherwise, strangers come back."""
+async def beat(shard: Shard, owner: str, *, held: Sequence[str] | int, lease_ms: int = 10_000, room: int | None = None) -> Beat:
+    """Renew an incarnation's lease. `held`: what it runs, or how much; when the server counts otherwise, strangers come back.
+
+    `room` is how many turns it can run on this shard from now on; None leaves that as it is.
+    """
     count = held if isinstance(held, int) else len(held)
-    reply = await shard.run("beat", "beat", owner, lease_ms, count)
+    reply = await shard.run("beat", "beat", owner, lease_ms, count, *(() if room is None else (room,)))
     if reply[0] != b"OK":
         return Beat(lost=True)
     known = frozenset[str]() if isinstance(held, int) else frozenset(held)
@@ -128,6 +138,7 @@ async def beat(shard: Shard, owner: str, *, held: Sequence[str] | int, lease_ms:
         lost=False,
         strangers=tuple(s for s in strangers if (s.session if isinstance(s, Assignment) else s.call) not in known),
         lists=tuple(text(name) for name in reply[2]),
+        **dict(zip(("room", "held", "waiting"), reply[3:], strict=False)),
     )
 
 
@@ -173,18 +184,35 @@ def _cancelled(raw: str) -> Cancelled:
 
 
 async def list_workers(yard: Yard) -> list[WorkerView]:
-    """Return every live incarnation, oldest lease first."""
+    """Return every live incarnation, over all shards: what it runs and can run is the sum, its beat the oldest."""
+    found: dict[str, WorkerView] = {}
+    for shard in yard.shards:
+        for view in await _workers_of(shard):
+            known = found.get(view.worker)
+            found[view.worker] = view if known is None else _both(known, view)
+    return list(found.values())
+
+
+async def _workers_of(shard: Shard) -> list[WorkerView]:
     out: list[WorkerView] = []
-    for shard in yard.shards[:1]:
-        with reading("the fleet"):
-            raw = await shard.redis.hgetall(shard.keys.prefix + "fleet")
-            seconds, micros = await shard.redis.time()
-            for name, facts in raw.items():
-                owner = text(name)
-                score = await shard.redis.zscore(shard.keys.prefix + "workers", owner)
-                running = await shard.redis.scard(shard.keys.owned(owner))
-                out.append(_view(owner, orjson.loads(facts), running, (seconds * 1000 + micros // 1000), score or 0.0))
+    with reading(f"the fleet of shard {shard.n}"):
+        raw = await shard.redis.hgetall(shard.keys.prefix + "fleet")
+        seconds, micros = await shard.redis.time()
+        for name, facts in raw.items():
+            owner = text(name)
+            score = await shard.redis.zscore(shard.keys.prefix + "workers", owner)
+            running = await shard.redis.scard(shard.keys.owned(owner))
+            out.append(_view(owner, orjson.loads(facts), running, (seconds * 1000 + micros // 1000), score or 0.0))
     return out
+
+
+def _both(one: WorkerView, other: WorkerView) -> WorkerView:
+    return replace(
+        one,
+        capacity=one.capacity + other.capacity,
+        running=one.running + other.running,
+        beat_age_s=max(one.beat_age_s, other.beat_age_s),
+    )
 
 
 def _view(owner: str, facts: dict[str, Any], running: int, now_ms: int, score: float) -> WorkerView:

@@ -5,9 +5,11 @@
 --       owner    128 bit id of this incarnation
 --       lease_ms how long the lease lasts from now
 --       join: facts as JSON {role, pools, agents: {name: serial}, capacity, host, pid, supervisor_pid}
---       beat: how many turns and tasks the caller believes it holds; -1 not to compare
+--       beat: how many turns and tasks the caller believes it holds; -1 not to compare. Then, with several shards, the room it
+--       has here from now on
 -- Returns join, leave: OK. beat: LOST (expelled or unknown: take a new id), or OK and, when the counts differ, what
---       the server holds for it as session epoch | call members; then the serials alive per pool:agent of this worker
+--       the server holds for it as session epoch | call members; then the serials alive per pool:agent of this worker; then, when
+--       it said its room, the room it has (never less than it holds), what it holds, and how many sessions wait for such room
 -- A lost reply costs nothing: a renewal only moves the lease forward.
 -- What the server counts to this owner: session epoch | call member and its task.
 local function held_by(owner)
@@ -68,5 +70,11 @@ local function main()
   call('ZADD', WORKERS, 'XX', 'GT', NOW + lease_ms, owner)
   local held = tonumber(ARGV[4])
   local differs = held >= 0 and call('SCARD', P .. 'w:' .. owner) ~= held
-  return {'OK', differs and held_by(owner) or {}, newer_lists(owner)}
+  local out = {'OK', differs and held_by(owner) or {}, newer_lists(owner)}
+  if ARGV[5] then
+    out[4] = resize(owner, tonumber(ARGV[5]))
+    out[5] = call('SCARD', P .. 'w:' .. owner)
+    out[6] = short_of_room(owner)
+  end
+  return out
 end

@@ -41,3 +41,40 @@ local function part(owner)
     end
   end
 end
+
+-- From now on this owner has this much room here: its shard's part of what its process can do, never less than it holds.
+local function resize(owner, capacity)
+  local info = fleet_of(owner)
+  if not info or info.role ~= 'worker' then return capacity end
+  capacity = math.max(capacity, call('SCARD', P .. 'w:' .. owner))
+  local more = capacity - info.capacity
+  if more == 0 then return capacity end
+  info.capacity = capacity
+  call('HSET', P .. 'fleet', owner, cjson.encode(info))
+  for _, pool in ipairs(info.pools) do
+    count_limit('c:' .. pool, more)
+    for agent, serial in pairs(info.agents) do
+      call('HSET', P .. 'serve:' .. pool .. ':' .. agent, owner, serial .. ':' .. capacity)
+      recount(pool, agent)
+      if more > 0 then wake_one('a/' .. agent) end
+    end
+    if more > 0 then wake_one('p/' .. pool) end
+  end
+  return capacity
+end
+
+local function waiters(res)
+  local n = 0
+  for _, flow in ipairs(call('SRANDMEMBER', P .. 'blocked:' .. res, 10)) do n = n + call('ZCARD', flow_key(flow)) end
+  return n
+end
+
+-- How many sessions wait here for room that this owner could give, as far as a short look tells.
+local function short_of_room(owner)
+  local info, n = fleet_of(owner), 0
+  for _, pool in ipairs(info and info.pools or {}) do
+    n = n + waiters('p/' .. pool)
+    for agent in pairs(info.agents or {}) do n = n + waiters('a/' .. agent) end
+  end
+  return n
+end

@@ -1,0 +1,62 @@
+"""How a whole (a limit, a worker's capacity) is divided over shards, and how a division changes without ever being exceeded.
+
+Both are plain arithmetic. Parts never add up to more than the whole: a part is raised only out of what is left when every
+shard counts with the larger of its part and what it uses, so a part that was lowered is given away once it is really free.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+
+def divide(whole: int, wants: Sequence[int], *, floor: int = 0, turn: int = 0) -> list[int]:
+    """Return one part per shard: `floor` for each, then evenly up to what each wants, then the rest evenly.
+
+    `turn` says who is first where it does not come out even; counting it up lets everybody be first in turn.
+    """
+    count = len(wants)
+    order = [(turn + i) % count for i in range(count)]
+    parts = [min(floor, whole // count)] * count
+    left = whole - sum(parts)
+    while left > 0 and (short := [i for i in order if parts[i] < wants[i]]):
+        each = max(1, left // len(short))
+        for i in short:
+            more = min(each, wants[i] - parts[i], left)
+            parts[i] += more
+            left -= more
+    for place, i in enumerate(order):
+        parts[i] += left // count + (place < left % count)
+    return parts
+
+
+def next_parts(whole: int, now: Sequence[int], used: Sequence[int], wants: Sequence[int], *, floor: int = 0, turn: int = 0) -> list[int]:
+    """Return the parts that should be, given those that are: the same ones while they serve everybody.
+
+    `used` is what each shard uses, `wants` what it would use if it had room.
+    """
+    fits = sum(now) == whole and all(part >= max(floor, want) for part, want in zip(now, wants, strict=True))
+    return list(now) if fits else divide(whole, [max(u, w) for u, w in zip(used, wants, strict=True)], floor=floor, turn=turn)
+
+
+def lowered(now: Sequence[int], target: Sequence[int]) -> list[int]:
+    """Return the parts once all that go down are down."""
+    return [min(part, to) for part, to in zip(now, target, strict=True)]
+
+
+def raised(whole: int, now: Sequence[int], used: Sequence[int], target: Sequence[int]) -> list[int]:
+    """Return the parts with those that go up raised as far as what is really free allows."""
+    free = whole - sum(max(part, busy) for part, busy in zip(now, used, strict=True))
+    out = list(now)
+    for i, (part, to) in enumerate(zip(now, target, strict=True)):
+        # A shard that uses more than its part has this much counted already.
+        gain = max(part, used[i])
+        more = max(0, min(to, gain + max(0, free)) - part)
+        out[i] = part + more
+        free -= max(0, out[i] - gain)
+    return out
+
+
+def first_parts(whole: int, count: int, owner: str) -> list[int]:
+    """Return how a worker's capacity is divided before anybody asked for it: evenly, what is left over elsewhere for each owner."""
+    return divide(whole, [0] * count, turn=zlib.crc32(owner.encode()))
