@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from turnyard.backoff import Backoff
@@ -38,8 +39,8 @@ class Turns:
         self._clock = clock
         self._most = most
         self._free = most
-        self._rooms = [most] * len(yard.shards)
-        self._here = [0] * len(yard.shards)
+        self._rooms: list[int] = []
+        self._here: Counter[int] = Counter()
         self._turns: dict[tuple[str, int], Turn] = {}
         self._lists: dict[int, fleet.Lists] = {}
         self._room = asyncio.Event()
@@ -63,7 +64,7 @@ class Turns:
     def enrol(self, registration: fleet.Registration) -> None:
         """Take under this name from now on."""
         self._lists = {shard.n: fleet.Lists(registration) for shard in self._yard.shards}
-        self._rooms = first_parts(self._most, len(self._rooms), registration.owner)
+        self._rooms = first_parts(self._most, len(self._yard.shards), registration.owner)
 
     def drop(self) -> None:
         """Let go of everything at once: another incarnation may have it already."""
