@@ -41,6 +41,7 @@ FRAGMENTS = (
     "rows",
     "jobs",
     "flows",
+    "letters",
     "items",
     "cancel",
     "arrive",
@@ -51,7 +52,7 @@ FRAGMENTS = (
     "fleet",
     "upkeep",
 )
-NAMES = ("accept", "dispatch", "begin", "begin_row", "commit", "beat", "tick", "take", "sent", "inspect")
+NAMES = ("accept", "dispatch", "begin", "begin_row", "commit", "beat", "tick", "take", "sent", "inspect", "letter")
 REFUSED_WHEN_FULL = frozenset({"accept", "commit"})
 _FLAGS = {"inspect": "no-writes"}
 _BATCH = 64

@@ -22,18 +22,17 @@ end
 -- The job of a message that is set aside ends, and its place in the queue is free again.
 local function fail_job(e)
   local h = e.kind == 'user' and e.sid and e.job and load(e.sid)
-  if not h or h.new or call('HGET', job_key(e.job), 'st') ~= 'queued' then return end
-  add(h, 'q', -1)
+  if not h or call('HGET', job_key(e.job), 'st') ~= 'queued' then return end
+  if not h.new then add(h, 'q', -1) end
   call('HSET', job_key(e.job), 'er', '{"code":"internal","message":"the message could not be read back and was set aside","retryable":false}')
   end_job(e.job, 'failed')
 end
 
--- A dead letter keeps the beginning of what came, so that somebody can tell what it was.
 local function bury(e, raw, reason)
   fail_job(e)
-  local kept = {}
-  for n = 1, math.min(#raw, 64) do kept[n] = string.sub(raw[n], 1, 500) end
-  call('XADD', P .. 'dead', 'MAXLEN', '~', 1000, '*', 'reason', reason, unpack(kept))
+  local job = e.job and #e.job == 22 and e.job or nil
+  local known = job and call('HMGET', job_key(job), 'tn', 'id', 'ag') or {}
+  letter(reason, {sid = e.sid and #e.sid == 26 and e.sid or nil, job = job, tn = known[1] or nil, id = known[2] or nil, ag = known[3] or nil}, raw)
 end
 
 local function main()
@@ -49,7 +48,7 @@ local function main()
       APPLY[e.kind](h, e)
     elseif e.kind ~= 'wake' then
       dead = dead + 1
-      bury(e, batch[i][2], h and 'no such session' or 'unreadable event')
+      bury(e, batch[i][2], h and 'no_session' or 'unreadable')
     end
   end
   if #ids > 0 then call('XDEL', KEYS[1], unpack(ids)) end
