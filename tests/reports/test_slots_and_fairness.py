@@ -13,6 +13,7 @@ from turnyard.errors import FenceLost
 from turnyard.records.commit import Answer, Commit, Park, Say, TurnView
 from turnyard.records.ids import hash_secret, session_key
 from turnyard.state import fleet, ingress
+from turnyard.state.audit import audit
 from turnyard.state.flows import dispatch, set_limits
 from turnyard.state.lanes import sent, take_lane
 
@@ -131,6 +132,10 @@ async def test_slots_return_to_zero_whatever_became_of_the_turns(scene: Scene, s
         await scene.dispatch()
     for way, name, job in zip(ways, names, jobs, strict=True):
         await getattr(Way(scene, name, job, owner), way)()
+    # A turn that gave its slot up is in no slot from that moment on, whatever comes later.
+    await scene.pass_ms(3001)
+    await scene.tick(who="supervisor")
+    assert await audit(scene.yard) == []
     await _drain(scene, names)
     assert await scene.running() == 0
     assert await shard.redis.keys("*:run:*") == [], "a share of a tenant, an agent or a pool is still taken"
