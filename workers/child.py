@@ -168,7 +168,7 @@ class ChildProcess:
     async def _enrol(self, owner: str, yard: Yard, link: Link) -> bool:
         """Register under this name and tell the supervisor, which beats for it from then on; False when told to stop first."""
         timing = self._options.timing
-        registration = self._registration(owner)
+        registration = self._registration(owner, yard)
         rooms = first_parts(registration.capacity, len(yard.shards), owner)
         backoff = Backoff()
         while not self._drain.is_set():
@@ -187,7 +187,7 @@ class ChildProcess:
         link.send(enrolled=owner, held={})
         return True
 
-    def _registration(self, owner: str) -> fleet.Registration:
+    def _registration(self, owner: str, yard: Yard) -> fleet.Registration:
         return fleet.Registration(
             owner=owner,
             role=self._options.role,
@@ -197,6 +197,7 @@ class ChildProcess:
             pools=self._options.pools,
             agents=self._agents,
             capacity=self._options.concurrency,
+            schemas=yard.schemas,
         )
 
     async def _listen(self, yard: Yard, link: Link, witness: Witness) -> None:

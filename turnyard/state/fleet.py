@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 import orjson
 from redis import exceptions as rx
 
-from turnyard.errors import StoreUnavailable
+from turnyard.errors import StoreUnavailable, Unsupported
 from turnyard.state.reads import reading, text
+from turnyard.state.schema import THIS_VERSION, Schemas
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a new incarnation says of itself. `agents` maps names to the serial it runs; `capacity` is turns at once."""
+    """What a new incarnation says of itself. `agents` maps names to the serial it runs; `capacity` is turns at once.
+
+    `schemas` are those its version knows; it is given no session in a newer one.
+    """
 
     owner: str
     role: str
@@ -29,6 +33,7 @@ class Registration:
     pools: tuple[str, ...]
     agents: Mapping[str, int]
     capacity: int
+    schemas: Schemas = THIS_VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,7 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """What the server said to a beat. `lost`: take a new id. `lists`: further pool:agent@serial to take from.
+    """What the server said to a beat. `lost`: take a new id. `lists`: further pool:agent@serial to take from, with ~schema where that is apart.
 
     `room`, when the beat said one, is what the incarnation has on this shard now; `held` what it holds there, and
     `waiting` how many sessions wait for such room.
@@ -108,7 +113,12 @@ class Lists:
 
 
 async def register(shard: Shard, registration: Registration, *, lease_ms: int = 10_000) -> None:
-    """Make a new incarnation known and alive; only this adds one."""
+    """Make a new incarnation known and alive; only this adds one.
+
+    Raises:
+        StoreUnavailable: the server did not answer; register again.
+        Unsupported: this version does not know the schema that new data is written in.
+    """
     reg = registration
     facts = {
         "role": reg.role,
@@ -119,8 +129,11 @@ async def register(shard: Shard, registration: Registration, *, lease_ms: int = 
         "agents": dict(reg.agents),
         "capacity": reg.capacity,
         "lease_ms": lease_ms,
+        "schemas": [reg.schemas.oldest, reg.schemas.newest],
     }
-    await shard.run("beat", "join", reg.owner, lease_ms, orjson.dumps(facts))
+    reply = await shard.run("beat", "join", reg.owner, lease_ms, orjson.dumps(facts))
+    if reply[0] == b"OLD":
+        raise Unsupported(f"this deployment was migrated and this version knows schema {reg.schemas}: start a newer version")
 
 
 async def beat(shard: Shard, owner: str, *, held: Sequence[str] | int, lease_ms: int = 10_000, room: int | None = None) -> Beat:

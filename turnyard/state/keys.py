@@ -22,7 +22,7 @@ LIFETIMES: dict[str, str] = {
     r"ty:\{[^}]*\}:(flows|running|workers|fleet|deadlines|limits|blocked)": "members go with what they name",
     r"ty:\{[^}]*\}:f:[^:]+": "empty when its sessions run",
     r"ty:\{[^}]*\}:(blocked|run):.+": "empty when nothing waits or runs",
-    r"ty:\{[^}]*\}:serve:.+": "members go with their worker",
+    r"ty:\{[^}]*\}:(serve|reads):.+": "members go with their worker",
     r"ty:\{[^}]*\}:turns:[^@]+@0": "taken by workers; stale ones refused by begin",
     r"ty:\{[^}]*\}:turns:.+": "TTL an hour after the last assignment",
     r"ty:\{[^}]*\}:w:[0-9a-f]+(:ctl)?": "goes with its incarnation",

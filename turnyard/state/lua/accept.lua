@@ -34,6 +34,7 @@ end
 local function introduce(h, m)
   if not h.new then return end
   set(h, 'cr', NOW)
+  set(h, 'sc', tonumber(limit('schema') or 1))
   set(h, 'dl', m.dl or '')
   set(h, 'us', m.us or '')
   set(h, 'pf', m.pf or '')

@@ -4,10 +4,10 @@
 -- ARGV  how      join | beat | leave
 --       owner    128 bit id of this incarnation
 --       lease_ms how long the lease lasts from now
---       join: facts as JSON {role, pools, agents: {name: serial}, capacity, host, pid, supervisor_pid}
+--       join: facts as JSON {role, pools, agents: {name: serial}, capacity, host, pid, supervisor_pid, schemas: [oldest, newest]}
 --       beat: how many turns and tasks the caller believes it holds; -1 not to compare. Then, with several shards, the room it
 --       has here from now on
--- Returns join, leave: OK. beat: LOST (expelled or unknown: take a new id), or OK and, when the counts differ, what
+-- Returns join, leave: OK; join: OLD when new data is in a schema that the caller does not know. beat: LOST (expelled or unknown: take a new id), or OK and, when the counts differ, what
 --       the server holds for it as session epoch | call members; then the serials alive per pool:agent of this worker; then, when
 --       it said its room, the room it has (never less than it holds), what it holds, and how many sessions wait for such room
 -- A lost reply costs nothing: a renewal only moves the lease forward.
@@ -26,19 +26,23 @@ local function held_by(owner)
   return out
 end
 
--- Lists of newer turns that this owner may run, too: a worker with an older agent is alive, so they lie apart.
+-- Lists of newer turns, and of sessions in a newer schema, that this owner may run, too: a worker with an older agent or version is
+-- alive, so they lie apart.
 local function newer_lists(owner)
   local info, out, named = fleet_of(owner), {}, {}
+  local function name_list(list)
+    if not named[list] then out[#out + 1] = list end
+    named[list] = true
+  end
   for _, pool in ipairs(info and info.pools or {}) do
     for agent, serial in pairs(info.agents or {}) do
       local low = tonumber(limit('lo:' .. pool .. ':' .. agent) or serial)
-      for _, v in ipairs(low < serial and call('HVALS', P .. 'serve:' .. pool .. ':' .. agent) or {}) do
+      local first, last = tonumber(limit('hs:' .. pool .. ':' .. agent) or 1) + 1, newest_of(info)
+      for _, v in ipairs((low < serial or first <= last) and call('HVALS', P .. 'serve:' .. pool .. ':' .. agent) or {}) do
         local s = tonumber(string.match(v, '^%d+'))
         local list = pool .. ':' .. agent .. '@' .. s
-        if s > low and s <= serial and not named[list] then
-          named[list] = true
-          out[#out + 1] = list
-        end
+        if s > low and s <= serial then name_list(list) end
+        for schema = s <= serial and first or last + 1, last do name_list(list .. '~' .. schema) end
       end
     end
   end
@@ -51,6 +55,7 @@ local function main()
   if how == 'join' then
     if score == '-inf' then return {'LOST'} end
     local info = cjson.decode(ARGV[4])
+    if newest_of(info) < tonumber(limit('schema') or 1) then return {'OLD'} end
     if not score then
       call('HSET', P .. 'fleet', owner, ARGV[4])
       if info.role == 'worker' then join(owner, info) end

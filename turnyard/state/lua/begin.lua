@@ -25,7 +25,8 @@ local function main()
     to_ready(h, true)
     return {'FENCED'}
   end
-  set(h, 'tv', math.max(h.tv, serial))
+  -- An older turn stays one until the first commit of who continues it: the answer says which version began it.
+  if h.tv == 0 then set(h, 'tv', serial) end
   set(h, 'st', 'running')
   set(h, 'ow', owner)
   set(h, 'bg', NOW)

@@ -1,19 +1,20 @@
 -- admit(): lock a session, take a slot, hand the turn to a pool's workers, while there is room for it.
 local BEGIN_BY, LOOK_AHEAD, ADMIT = 3000, 16, 20
 
--- The lowest serial alive that may run a turn of this serial, whose list all who may run it serve; nil when none has room.
-local function serial_with_room(pool, agent, serial)
+-- The end of a list's name that all who may run a turn of this serial and schema serve, and nobody else; nil when none has room.
+-- It is the lowest serial alive among them.
+local function list_with_room(pool, agent, serial, schema, apart)
   local room, lowest = 0, nil
   local serve = call('HGETALL', P .. 'serve:' .. pool .. ':' .. agent)
   for i = 1, #serve, 2 do
     local s, capacity = string.match(serve[i + 1], '^(%d+):(%d+)$')
     s = tonumber(s)
-    if s >= serial then
+    if s >= serial and (schema == 1 or tonumber(call('HGET', P .. 'reads:' .. pool .. ':' .. agent, serve[i]) or 1) >= schema) then
       room = room + tonumber(capacity) - call('SCARD', P .. 'w:' .. serve[i])
       lowest = math.min(lowest or s, s)
     end
   end
-  return room > 0 and lowest or nil
+  return room > 0 and lowest .. (apart and '~' .. schema or '') or nil
 end
 
 -- The resource that keeps this session from running, or nil.
@@ -45,6 +46,9 @@ local function room_of(res)
   return not most or call('SCARD', P .. 'run:' .. res) < tonumber(most)
 end
 
+-- A turn goes on in the schema that it began in; the next one is written in the newest that may be written.
+local function schema_of(h) return h.tu == '' and math.max(h.sc, tonumber(limit('schema') or 1)) or h.sc end
+
 -- The first session of the flow that a worker may run now: ghosts are dropped, a turn that needs a newer worker is passed over.
 local function candidate(flow)
   for _, sid in ipairs(call('ZRANGE', flow_key(flow), 0, LOOK_AHEAD - 1)) do
@@ -55,15 +59,17 @@ local function candidate(flow)
       want_for(h)
       local res = obstacle(h)
       if res then return nil, h, res end
-      local newer = h.tv > tonumber(limit('lo:' .. h.po .. ':' .. h.ag))
-      local serial = newer and serial_with_room(h.po, h.ag, h.tv) or 0
-      if not newer or serial > 0 then return h, h, nil, serial end
+      local schema = schema_of(h)
+      local apart = schema > tonumber(limit('hs:' .. h.po .. ':' .. h.ag) or 1)
+      local newer = apart or h.tv > tonumber(limit('lo:' .. h.po .. ':' .. h.ag))
+      local list = newer and list_with_room(h.po, h.ag, h.tv, schema, apart) or '0'
+      if not newer or list ~= '0' then return h, h, nil, list end
     end
   end
   return nil
 end
 
-local function assign(flow, h, start, serial)
+local function assign(flow, h, start, place)
   local f = flow_key(flow)
   call('ZREM', f, h.sid)
   local est = tonumber(limit('last:' .. h.tn) or 1)
@@ -72,6 +78,7 @@ local function assign(flow, h, start, serial)
   set_limit('v', math.max(start, tonumber(limit('v') or 0)))
   if call('ZCARD', f) == 0 then call('ZREM', FLOWS, flow) else call('ZADD', FLOWS, tag, flow) end
   add(h, 'ep', 1)
+  set(h, 'sc', schema_of(h))
   set(h, 'st', 'assigned')
   set(h, 'ow', '')
   set(h, 'sl', NOW)
@@ -79,10 +86,10 @@ local function assign(flow, h, start, serial)
   call('ZADD', RUNNING, NOW + tonumber(limit('begin_by') or BEGIN_BY), h.sid)
   local res = resources(h)
   for i = 1, 3 do call('SADD', P .. 'run:' .. res[i], h.sid) end
-  local list = P .. 'turns:' .. h.po .. ':' .. h.ag .. '@' .. serial
+  local list = P .. 'turns:' .. h.po .. ':' .. h.ag .. '@' .. place
   call('RPUSH', list, h.sid .. ' ' .. h.ep)
   -- The workers of this version may all be gone by now, and with them whoever would take it.
-  if serial > 0 then call('EXPIRE', list, 3600) end
+  if place ~= '0' then call('EXPIRE', list, 3600) end
 end
 
 -- Where one was served or turned away, the next waiter of each resource that still has room is looked at.
@@ -108,14 +115,14 @@ local function admit()
     room = room or tonumber(limit('max') or 200) - call('ZCARD', RUNNING)
     if admitted >= room then break end
     local start = start_of(tenant_of(flow))
-    local h, first, res, serial = candidate(flow)
+    local h, first, res, place = candidate(flow)
     if start > tonumber(top[2]) + 1e-6 and (call('ZCARD', FLOWS) > 1) and h then
       call('ZADD', FLOWS, start, flow)
       local again = call('ZRANGE', FLOWS, 0, 0)
       if again[1] ~= flow then h = nil; first = nil; res = 'later' end
     end
     if h then
-      assign(flow, h, start, serial)
+      assign(flow, h, start, place)
       wake_next(h)
       admitted = admitted + 1
     elseif res ~= 'later' then

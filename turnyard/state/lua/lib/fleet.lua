@@ -5,7 +5,19 @@ local function fleet_of(owner)
 end
 
 -- serve:<pool>:<agent> maps owner to serial:capacity; lo: is the lowest live serial and ca: the capacity of those who serve
--- the agent; c:<pool> the pool's capacity.
+-- the agent; c:<pool> the pool's capacity. reads:<pool>:<agent> maps those who know a newer schema than the first to the newest they
+-- know; hs: is the newest that all of them know.
+local function recount_schemas(pool, agent)
+  local key, serve, reads = P .. 'reads:' .. pool .. ':' .. agent, P .. 'serve:' .. pool .. ':' .. agent, {}
+  local raw = call('HGETALL', key)
+  for i = 1, #raw, 2 do
+    -- A supervisor of an older version that ticks out a worker does not know of this hash.
+    if call('HEXISTS', serve, raw[i]) == 1 then reads[#reads + 1] = tonumber(raw[i + 1]) else call('HDEL', key, raw[i]) end
+  end
+  local all = #reads > 0 and #reads == call('HLEN', serve) and math.min(unpack(reads))
+  set_limit('hs:' .. pool .. ':' .. agent, all or false)
+end
+
 local function recount(pool, agent)
   local lowest, capacity
   for _, v in ipairs(call('HVALS', P .. 'serve:' .. pool .. ':' .. agent)) do
@@ -15,13 +27,18 @@ local function recount(pool, agent)
   end
   set_limit('lo:' .. pool .. ':' .. agent, lowest or false)
   set_limit('ca:' .. pool .. ':' .. agent, capacity or false)
+  recount_schemas(pool, agent)
 end
+
+-- The newest schema that an incarnation knows; it wrote so when it joined.
+local function newest_of(info) return info.schemas and info.schemas[2] or 1 end
 
 local function join(owner, info)
   for _, pool in ipairs(info.pools) do
     count_limit('c:' .. pool, info.capacity)
     for agent, serial in pairs(info.agents) do
       call('HSET', P .. 'serve:' .. pool .. ':' .. agent, owner, serial .. ':' .. info.capacity)
+      if newest_of(info) > 1 then call('HSET', P .. 'reads:' .. pool .. ':' .. agent, owner, newest_of(info)) end
       recount(pool, agent)
       wake_one('a/' .. agent)
     end
@@ -37,6 +54,7 @@ local function part(owner)
     count_limit('c:' .. pool, -info.capacity)
     for agent in pairs(info.agents) do
       call('HDEL', P .. 'serve:' .. pool .. ':' .. agent, owner)
+      call('HDEL', P .. 'reads:' .. pool .. ':' .. agent, owner)
       recount(pool, agent)
     end
   end

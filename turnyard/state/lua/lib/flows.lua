@@ -1,7 +1,7 @@
 -- Who may run next: flows by virtual start, their sessions by priority and arrival, and what blocks them.
 -- limits: max, begin_by, quantum, v clock of shares, arr and front counters, nb blocked flows, per tenant vt: tag, last: slot time
 -- and wt: weight, per resource l: limit, per flow b: what blocks it, per pool c: capacity, per pool and agent
--- lo: lowest live serial and ca: capacity.
+-- lo: lowest live serial, ca: capacity and hs: newest schema that all know; schema is the one that new data is written in.
 -- A call reads a limit once and writes what it changed at its end.
 local function want_limits(...)
   local names, ask = {...}, {}
@@ -68,7 +68,7 @@ local function tenant_of(flow) return string.match(flow, '^[^/]*') end
 -- All that admission of this session asks of limits, in one read.
 local function want_for(h)
   want_limits('v', 'vt:' .. h.tn, 'last:' .. h.tn, 'wt:' .. h.tn, 'l:t/' .. h.tn, 'l:a/' .. h.ag, 'l:p/' .. h.po, 'c:' .. h.po,
-    'lo:' .. h.po .. ':' .. h.ag, 'ca:' .. h.po .. ':' .. h.ag, 'b:' .. flow_of(h), 'arr', 'front', 'max', 'begin_by', 'nb')
+    'lo:' .. h.po .. ':' .. h.ag, 'hs:' .. h.po .. ':' .. h.ag, 'schema', 'ca:' .. h.po .. ':' .. h.ag, 'b:' .. flow_of(h), 'arr', 'front', 'max', 'begin_by', 'nb')
 end
 
 local function offer(flow)
