@@ -26,6 +26,7 @@ from turnyard.state.fleet import Assignment, Lists, Registration, register
 from turnyard.state.jobs import read_job
 from turnyard.state.keys import LIFETIMES
 from turnyard.state.log import read_log
+from turnyard.state.oracles import LATE
 from turnyard.state.scripts import Library
 from turnyard.state.yard import Shard, Yard
 
@@ -56,7 +57,9 @@ class Scene:
     async def close(self) -> None:
         """Check what must hold whatever happened, and let go."""
         try:
-            assert await audit(self.yard, limit=200) == []
+            # Held time may jump by days, so that what is late says nothing here.
+            found = [f for f in await audit(self.yard, limit=200, logs=2000) if f.invariant not in LATE]
+            assert not found, found
             assert await self.leaks() == []
         finally:
             await self.yard.aclose()

@@ -9,7 +9,7 @@ import typer
 
 from turnyard.cli.api import with_client
 from turnyard.cli.options import Config, Json, Key, Redis, Url, settings_of
-from turnyard.cli.output import say, show, write, write_json
+from turnyard.cli.output import one_line, say, show, write, write_json
 from turnyard.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 AGENT_COLUMNS = ("name", "version", "pool", "mode", "models", "tools")
 WORKER_COLUMNS = ("pid", "role", "host", "pools", "running", "capacity", "agents", "beat_age_s", "worker")
+
+_LOG = 2000  # records of one log that doctor reads
 
 workers = typer.Typer(help="Worker processes.", no_args_is_help=True)
 
@@ -63,28 +65,31 @@ def explain(
 
 
 def doctor(
-    limit: Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="Look at this many sessions at most.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Look at this many sessions of each shard at most.")] = 1000,
     as_json: Json = False,
     redis: Redis = None,
     config: Config = None,
 ) -> None:
-    """Check the server, and what must hold of every session; changes nothing."""
+    """Check the server, and what must hold of sessions, logs, slots and queues; changes nothing. Exit code 1: something is broken."""
     from turnyard.lifecycle import run
 
     facts, findings = run(_examine(_server_of(redis, config), limit))
-    rows = [{"session": found.session, "invariant": found.invariant, "detail": found.detail} for found in findings]
+    rows = [{"session": found.session, "invariant": found.invariant, "detail": found.detail, "fix": found.fix} for found in findings]
     if as_json:
         write_json({"server": facts, "findings": rows})
     else:
         say(f"server   {facts['kind']} {facts['version'] or 'of unknown version'}")
         for warning in facts["warnings"]:
             say(f"warning  {warning}")
-        show(rows, ("session", "invariant", "detail"), as_json=False, empty="nothing is broken")
+        for row in rows:
+            write(f"{one_line(row['session'], 80)}  broken: {row['invariant']}\n  {row['detail']}\n  fix: {row['fix']}")
+        if not rows:
+            say("nothing is broken")
     if rows:
         raise typer.Exit(1)
 
 
-async def _examine(url: str, limit: int | None) -> tuple[dict[str, Any], list[Finding]]:
+async def _examine(url: str, limit: int) -> tuple[dict[str, Any], list[Finding]]:
     from dataclasses import asdict
 
     from turnyard.state.audit import audit
@@ -94,7 +99,7 @@ async def _examine(url: str, limit: int | None) -> tuple[dict[str, Any], list[Fi
     yard = await Yard.open(url)
     try:
         facts = asdict(await check_server(yard.redis))
-        return facts, await audit(yard, limit=limit)
+        return facts, await audit(yard, limit=limit, logs=_LOG)
     finally:
         await yard.aclose()
 

@@ -1,37 +1,42 @@
-"""What must hold of every session, checked on a live server without changing it.
+"""What must hold of every session and shard, checked on a live server without changing it.
 
-Each session is read at one moment by one read-only script; the rules are those of the protocol's invariants. Shard-wide
-rules (the cap, strangers in `running`) are checked between scripts, so a finding there is looked at twice.
+Each session is read at one moment by one read-only script, each shard's listings by another, and the oracles judge what
+they say. Logs are read page by page after that, and only up to where the session stood, so what happens meanwhile is
+not mistaken for damage.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from turnyard.records.ids import store_key
+from turnyard.state.log import read_log
+from turnyard.state.oracles import Finding, session_findings, shard_findings, transcript_findings
 from turnyard.state.reads import reading, text
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
 
+    from turnyard.records.log import LogRecord
     from turnyard.state.yard import Shard, Yard
 
+__all__ = ["Finding", "audit", "inspect", "session_findings"]
+
+_SESSION = re.compile(r"s:(\w+):(head|inbox|next)")
+_HELD = re.compile(r"w:([0-9a-f]+)")
 _PAGE = 100
+_CENSUS = 200
+_LOG_PAGE = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something that must not be. `session` is the readable id, or `-` for the shard."""
+async def audit(yard: Yard, *, limit: int | None = None, logs: int = 0) -> list[Finding]:
+    """Return every broken invariant found in up to `limit` sessions a shard (None: all); an empty list is good news.
 
-    session: str
-    invariant: str
-    detail: str
-
-
-async def audit(yard: Yard, *, limit: int | None = None) -> list[Finding]:
-    """Return every broken invariant found in up to `limit` sessions (None: all); an empty list is good news.
+    Of each session's logs the first `logs` records are read, too (0: none, they can be long). Keys are looked at in
+    the server's own order, which is as good as random, so a limit makes it a sample.
 
     Raises:
         StoreUnavailable: the server did not answer.
@@ -39,14 +44,27 @@ async def audit(yard: Yard, *, limit: int | None = None) -> list[Finding]:
     findings: list[Finding] = []
     for shard in yard.shards:
         seen = 0
-        async for sid in _sessions(shard):
-            facts = await inspect(shard, sid)
-            if facts is not None:
-                findings += list(session_findings(facts))
-            seen += 1
+        async for key in _keys(shard):
+            part = _SESSION.fullmatch(key)
+            if part and part[2] == "head":
+                findings += await audit_session(shard, part[1], logs=logs)
+                seen += 1
+            elif part or _HELD.fullmatch(key):
+                findings += await _orphan(shard, key)
             if limit is not None and seen >= limit:
                 break
-        findings += await _shard_findings(shard)
+        findings += list(shard_findings(await census(shard)))
+    return findings
+
+
+async def audit_session(shard: Shard, sid: str, *, logs: int = 0) -> list[Finding]:
+    """Return what is broken about one session (its key part); nothing when there is no such session."""
+    facts = await inspect(shard, sid)
+    if facts is None:
+        return []
+    findings = list(session_findings(facts))
+    for ordinal in range(int(facts["head"]["sn"]) if logs else 0):
+        findings += await _log_findings(shard, store_key(sid, ordinal), facts["head"], logs)
     return findings
 
 
@@ -56,61 +74,44 @@ async def inspect(shard: Shard, sid: str) -> dict[str, Any] | None:
     return None if reply is None else orjson.loads(reply)
 
 
-async def _sessions(shard: Shard) -> AsyncIterator[str]:
-    cursor = 0
-    pattern = shard.keys.prefix + "s:*:head"
-    start = len(shard.keys.prefix) + 2
+async def census(shard: Shard) -> dict[str, Any]:
+    """Return what a shard lists, and where that does not agree with its sessions, at one moment."""
+    return orjson.loads(await shard.run("census", _CENSUS))
+
+
+async def _log_findings(shard: Shard, store: str, head: dict[str, Any], most: int) -> list[Finding]:
+    records: list[LogRecord] = []
+    while len(records) < most:
+        page = await read_log(shard, store, after=len(records), limit=min(_LOG_PAGE, most - len(records)))
+        records += page
+        if len(page) < _LOG_PAGE:
+            break
+    # A log that was not read to its end may stop inside a batch, and one that grew meanwhile has calls the head did not know.
+    cut = head["tu"] != "" or len(records) >= most
+    pending = {record.call or "" for record in records if record.type == "tool/call"} if cut else set[str]()
+    return list(transcript_findings(head["id"], records, pending=pending))
+
+
+async def _orphan(shard: Shard, key: str) -> list[Finding]:
+    """Return a finding when a queue has no session, or a worker that nobody knows holds something."""
+    part, held, prefix = _SESSION.fullmatch(key), _HELD.fullmatch(key), shard.keys.prefix
+    with reading(key):
+        # The owner is asked for last: it is there as long as what it holds.
+        if part:
+            gone = await shard.redis.exists(prefix + key) and not await shard.redis.exists(shard.keys.head(part[1]))
+        else:
+            gone = held and await shard.redis.exists(prefix + key) and await shard.redis.zscore(prefix + "workers", held[1]) is None
+            gone = gone and await shard.redis.exists(prefix + key)
+    return [Finding("-", "what is stored belongs to somebody", f"{key} is left of something that is gone")] if gone else []
+
+
+async def _keys(shard: Shard) -> AsyncIterator[str]:
+    """Yield the names of the shard's keys behind their prefix."""
+    cursor, prefix = 0, shard.keys.prefix
     while True:
-        with reading(f"sessions of shard {shard.n}"):
-            cursor, page = await shard.redis.scan(cursor, match=pattern, count=_PAGE)
+        with reading(f"keys of shard {shard.n}"):
+            cursor, page = await shard.redis.scan(cursor, match=prefix + "[sw]:*", count=_PAGE)
         for key in page:
-            yield text(key)[start:-5]
+            yield text(key)[len(prefix) :]
         if cursor == 0:
             return
-
-
-def session_findings(facts: dict[str, Any]) -> Iterator[Finding]:
-    """Yield the invariants that one session breaks."""
-    who = facts["head"]["id"]
-    for rule in (_place_findings, _counter_findings, _rest_findings):
-        for invariant, detail in rule(facts):
-            yield Finding(who, invariant, detail)
-
-
-def _place_findings(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """A session is listed exactly where its state says."""
-    head = facts["head"]
-    state, slot = head["st"], facts["running"] is not False
-    if (state in ("assigned", "running")) != slot:
-        yield "assigned or running if and only if it has a slot", f"state {state}, slot {slot}"
-    if state == "running" and facts["held"] != 1:
-        yield "running if and only if its owner's set names it", f"owner {head['ow']}"
-    if (state == "ready") != (facts["in_flow"] == 1):
-        yield "ready if and only if it is in its flow", f"state {state}, in flow {facts['in_flow']}"
-    if state == "ready" and not facts["flow_listed"] and not facts["flow_blocked"]:
-        yield "a flow that waits is offered or blocked", f"flow of {head['tn']}/{head['ag']} is neither"
-
-
-def _counter_findings(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """What the head counts is what its queues and rows hold."""
-    for name, counted in (("aw", "awaited"), ("iw", "wakers"), ("nw", "undelayed"), ("nd", "delayed"), ("nj", "joining")):
-        if facts["head"][name] != facts[counted]:
-            yield "counters are what queues and rows hold", f"{counted}: head {facts['head'][name]}, counted {facts[counted]}"
-
-
-def _rest_findings(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """A session rests only when nothing is left to do."""
-    head = facts["head"]
-    if head["pz"]:
-        return
-    if head["st"] == "idle" and (facts["wakers"] or facts["undelayed"]):
-        yield "idle means that nothing wakes it", f"inbox {facts['wakers']}, next {facts['undelayed']}"
-    if head["st"] == "idle" and (head["tu"] or head["aw"]):
-        yield "idle has no open turn", f"turn {head['tu'] or 'none'}, awaiting {head['aw']}"
-
-
-async def _shard_findings(shard: Shard) -> list[Finding]:
-    with reading(f"limits of shard {shard.n}"):
-        limit = int(await shard.redis.hget(shard.keys.limits, "max") or 200)
-        running = await shard.redis.zcard(shard.keys.prefix + "running")
-    return [Finding("-", "slots in use are within the limit", f"{running} of {limit}")] if running > limit else []

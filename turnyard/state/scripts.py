@@ -52,9 +52,9 @@ FRAGMENTS = (
     "fleet",
     "upkeep",
 )
-NAMES = ("accept", "dispatch", "begin", "begin_row", "commit", "beat", "tick", "take", "sent", "inspect", "letter")
+NAMES = ("accept", "dispatch", "begin", "begin_row", "commit", "beat", "tick", "take", "sent", "inspect", "letter", "census")
 REFUSED_WHEN_FULL = frozenset({"accept", "commit"})
-_FLAGS = {"inspect": "no-writes"}
+_FLAGS = {"inspect": "no-writes", "census": "no-writes"}
 _BATCH = 64
 _ATTEMPTS = 4
 _PAUSE_S = 0.05
