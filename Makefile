@@ -13,7 +13,7 @@ WORKERS ?= auto
 ARGS ?=
 SOURCES := $(wildcard turnyard dispatcher workers platforms tests benches examples hatch_build.py)
 
-.PHONY: help setup demo test check format bench spec wheel lock clean
+.PHONY: help setup demo test check format bench mutations spec wheel lock clean
 
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -46,6 +46,9 @@ format: setup ## rewrite the sources in the one format, and fix what can be fixe
 
 bench: setup ## the numbers of docs/performance.md (JSON=out.json writes them, ONLY=name runs one)
 	@$(BIN)/python -m benches $(if $(JSON),--json $(JSON)) $(if $(ONLY),--only $(ONLY)) $(ARGS)
+
+mutations: setup ## take each rule out of a copy of the sources and of the model, and name the test that notices (ARGS=word narrows)
+	@$(BIN)/python -m tests.mutations $(ARGS)
 
 spec: setup ## which rows of docs/acceptance.md the tests prove (JSON=out.json writes them)
 	@SPEC=1 JSON=$(JSON) $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup $(ARGS)

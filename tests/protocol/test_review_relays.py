@@ -7,9 +7,10 @@ from typing import Any, cast
 import pytest
 
 from platforms.relays import relay_once
-from tests.protocol.scene import Scene, call
+from tests.protocol.scene import OK, Scene, call
 from turnyard.errors import StoreUnavailable
 from turnyard.lifted import LiftedTask
+from turnyard.records.commit import Answer
 
 
 class Queue:
@@ -45,3 +46,18 @@ async def test_calls_that_the_queue_refused_are_relayed_a_second_later_and_each_
     assert await relay_once(shard, cast("Any", queue)) == 3
     assert sorted(queue.taken) == sorted(made)
     assert await relay_once(shard, cast("Any", queue)) == 0
+
+
+@pytest.mark.spec("trap-67")
+async def test_a_lift_behind_a_plain_call_is_relayed_when_it_is_parked_and_not_before(scene: Scene) -> None:
+    view = await scene.open_turn(await scene.worker())
+    first, plain, last = call(view, 0, "lift"), call(view, 1), call(view, 2, "lift")
+    view = await scene.ask(view, first, plain, last)
+    view = await scene.launch(view, first.id, secret=False, lanes=("arq",), start=(plain.id,))
+    queue = Queue(refused=0)
+    await relay_once(scene.shard(), cast("Any", queue))
+    assert queue.taken == [first.id]
+    view = await scene.commit(view, append=(Answer(plain.id, "result", OK),))
+    await scene.launch(view, last.id, secret=False, lanes=("arq",))
+    await relay_once(scene.shard(), cast("Any", queue))
+    assert queue.taken == [first.id, last.id]

@@ -158,6 +158,10 @@ async def test_a_repeat_is_still_known_after_a_day_and_a_half(scene: Scene) -> N
     await scene.notice("n", event="e")
     await scene.pass_ms(36 * 3_600_000)
     assert (await scene.notice("n", event="e")).code == "duplicate"
+    # the held clock moves no TTL: the server keeps what it knows for two days of its own
+    known = await scene.yard.redis.keys(scene.yard.shards[0].keys.prefix + "d:*")
+    assert known
+    assert all([await scene.yard.redis.ttl(key) > 36 * 3600 for key in known])
 
 
 @pytest.mark.spec("I6")

@@ -121,6 +121,17 @@ async def test_a_tasks_outcome_frees_its_worker_of_the_row(scene: Scene) -> None
     assert await scene.state() == "assigned"
 
 
+async def test_another_tasks_outcome_leaves_the_row_with_the_one_that_runs_it(scene: Scene) -> None:
+    shard = scene.yard.shards[0]
+    view, made = await lifted(scene, awaited=True)
+    runs, other = await scene.worker(role="lifted"), await scene.worker(role="lifted")
+    await scene.begin_row(view, made.id, owner=runs)
+    assert (await scene.outcome(view, made.id, owner=other, task="task-2")).code == "accepted"
+    assert await shard.redis.scard(shard.keys.owned(runs)) == 1
+    assert (await scene.outcome(view, made.id, owner=runs, task="task-1")).code == "duplicate"
+    assert await shard.redis.scard(shard.keys.owned(runs)) == 0
+
+
 async def test_an_outcome_of_a_task_refused_because_the_call_was_settled_frees_its_worker_too(scene: Scene) -> None:
     shard = scene.yard.shards[0]
     view, made = await lifted(scene)

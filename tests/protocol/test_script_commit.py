@@ -195,6 +195,34 @@ async def test_a_finish_goes_on_with_what_came_meanwhile_under_the_same_epoch_an
     await scene.reply(going)
 
 
+async def test_a_finish_gives_its_slot_back_before_what_waits_for_a_turn_of_its_own(scene: Scene) -> None:
+    await set_limits(scene.yard.shards[0], max_concurrent_turns=1)
+    owner = await scene.worker()
+    view = await scene.open_turn(owner, "one")
+    await scene.say("two", mode="follow_up")
+    await scene.say("other", session="other", priority=1)
+    await scene.dispatch()
+    ended = await scene.reply(view, "first")
+    assert (ended.ended, await scene.state(), await scene.running()) == (True, "ready", 0)
+    await scene.reply(await scene.start(owner, "other"))
+    view = await scene.start(owner)
+    assert (view.epoch, shown(view)) == (2, ["one", "=first", "two"])
+    await scene.reply(view)
+
+
+async def test_a_step_is_taken_although_events_came_since_the_last_entry(scene: Scene) -> None:
+    owner = await scene.worker()
+    view = await scene.open_turn(owner, "one")
+    await scene.say("two")
+    await scene.dispatch()
+    again = await scene.begin_as(owner, view.epoch)
+    assert again is not None
+    assert again.last_seq == again.entries[-1].seq < (await scene.log())[-1].seq
+    view = await scene.commit(again, append=(Say({"text": "first"}),), claim=True)
+    assert shown(view) == ["one", "=first", "two"]
+    await scene.reply(view)
+
+
 async def test_a_yield_keeps_the_turn_and_takes_back_marks_of_calls_that_were_not_run(scene: Scene) -> None:
     first, second = await scene.worker(), await scene.worker()
     view = await scene.open_turn(first)

@@ -209,6 +209,18 @@ async def test_a_delayed_message_wakes_when_it_is_due(scene: Scene) -> None:
     assert shown(view) == ["later"]
 
 
+async def test_a_message_that_waits_for_a_turn_of_its_own_leaves_a_parked_approval_open(scene: Scene) -> None:
+    view = await scene.open_turn(await scene.worker())
+    made = call(view, 0, "approval", awaited=True)
+    await scene.park(await scene.ask(view, made), made.id)
+    await scene.say("later", mode="follow_up")
+    await scene.dispatch()
+    assert (await scene.state(), (await scene.rows())[made.id].get("o")) == ("parked", None)
+    await scene.say("now")
+    await scene.dispatch()
+    assert (await scene.state(), (await scene.rows())[made.id].get("o")) == ("assigned", "superseded")
+
+
 async def test_each_shard_drains_its_own_ingress(three_shards: Scene) -> None:
     scene = three_shards
     await scene.worker()

@@ -40,6 +40,17 @@ async def test_a_dead_workers_turns_go_to_the_front_of_their_flow_under_a_new_ep
     assert await scene.state("waiting") == "ready"
 
 
+async def test_a_worker_that_died_long_ago_takes_no_turn_from_the_one_that_has_it_now(scene: Scene) -> None:
+    shard = scene.yard.shards[0]
+    dead, alive = await scene.worker(), await scene.worker()
+    view = await scene.open_turn(alive)
+    # what a failover that lost a release leaves behind
+    await shard.redis.sadd(shard.keys.owned(dead), view.session)
+    await scene.tick(dead)
+    assert (await scene.state(), await scene.running()) == ("running", 1)
+    await scene.reply(view)
+
+
 async def test_a_worker_past_its_lease_is_expelled_and_one_within_it_is_not(scene: Scene) -> None:
     first, second = await scene.worker(), await scene.worker()
     await scene.open_turn(first, session="a")

@@ -148,6 +148,12 @@ def test_an_allowed_call_is_marked_and_runs() -> None:
     assert runs(batch(row("c1", "approval", "started", decision="allow"), names=names, mine=("c1",))).row.call == "c1"
 
 
+def test_an_allowed_call_waits_for_what_is_waited_for_before_it() -> None:
+    names = {"c1": "wait", "c2": "refund"}
+    waiting = batch(row("c1", "lift", "parked", awaited=True), row("c2", "approval", "allowed", decision="allow"), names=names)
+    assert due(waiting) == Commit(ending="park")
+
+
 def test_a_demoted_call_that_nobody_launched_is_launched_as_detached() -> None:
     commit = due(batch(row("c1", "lift", awaited=True, demoted=True), names={"c1": "wait"}))
     assert (len(commit.park), answers(commit), commit.claim) == (1, [("c1", PLACEHOLDER)], True)

@@ -1,0 +1,1 @@
+"""Mutations of the product and of the model, and a runner that shows which test notices each."""
