@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from turnyard.client import Client, JobHandle, RedisClient, SyncClient
     from turnyard.engine.local import CallMade, LocalSession, ParkedCall, RunResult
     from turnyard.errors import (
+        AgentVersionGone,
         ConfigError,
         JobCancelled,
         JobFailed,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Agent",
+    "AgentVersionGone",
     "App",
     "CallMade",
     "Client",
@@ -58,6 +60,7 @@ _HOMES = {
     "turnyard.client": ("Client", "JobHandle", "RedisClient", "SyncClient"),
     "turnyard.engine.local": ("CallMade", "LocalSession", "ParkedCall", "RunResult"),
     "turnyard.errors": (
+        "AgentVersionGone",
         "ConfigError",
         "JobCancelled",
         "JobFailed",

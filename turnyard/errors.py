@@ -147,6 +147,13 @@ class Diverged(TurnyardError):
     code = "diverged"
 
 
+class AgentVersionGone(TurnyardError):
+    """The turn was begun by a version of its agent that this one cannot go on from: send the message again."""
+
+    code = "agent_version_gone"
+    status = 409
+
+
 class ToolError(TurnyardError):
     """A tool refuses or fails in a way the model should read; this is the only exception whose text the model sees."""
 

@@ -18,14 +18,14 @@ from turnyard.backoff import Backoff
 from turnyard.engine.effects import AskModel, Effect, Failure, NoEffect, Result, ToolTable
 from turnyard.engine.runner import Means, Performer
 from turnyard.engine.turn import commit_after, next_effect
-from turnyard.errors import Diverged, FenceLost, StoreUnavailable
+from turnyard.errors import AgentVersionGone, Diverged, FenceLost, StoreUnavailable
 from turnyard.records.commit import Commit, Say, TurnView
 from turnyard.records.ids import new_call_token
 from turnyard.state import turns
 from turnyard.state.scripts import StoreFull
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
     from contextvars import ContextVar
 
     from turnyard.ports import Clock
@@ -45,12 +45,16 @@ _MOST_BEGINS = 8  # of one step: what ends its worker that often is not tried ag
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """An agent as this child runs it. `attempts` is how often one step may ask the model when its failure may pass."""
+    """An agent as this child runs it. `attempts` is how often one step may ask the model when its failure may pass.
+
+    `decode_state` is asked for turns that another version began; None goes on with them as they are.
+    """
 
     serial: int
     table: ToolTable
     attempts: int
     means: Means
+    decode_state: Callable[[TurnView], Awaitable[TurnView]] | None = None
 
 
 class Turn:
@@ -157,10 +161,13 @@ class Executor:
         try:
             if int(view.head.get("attempt") or 0) > _MOST_BEGINS and not view.cancel:
                 view = await self._give_up(turn, view, owner)
+            decoded = served.decode_state is not None and view.began not in (0, served.serial) and not view.cancel
+            if decoded and served.decode_state is not None:
+                view = await served.decode_state(view)
             while not view.ended:
                 store = view.store
                 view = await self._step(turn, performer, served, view, owner)
-            if view.entries:
+            if view.entries and not decoded:
                 self._views.keep(replace(view, store=store, last_seq=view.entries[-1].seq))
         except (FenceLost, Diverged, StoreUnavailable):
             raise
@@ -251,10 +258,18 @@ class Executor:
 
     async def _fail(self, turn: Turn, view: TurnView, owner: str, error: Exception) -> None:
         """End a turn that this child cannot go on with: it would fail the same way wherever it is begun again."""
+        if isinstance(error, AgentVersionGone):
+            await self._end_old_turn(turn, view, owner, error)
+            return
         ref = secrets.token_hex(4)
         log.error("turn failed", exc_info=error, extra=_fields(turn) | {"turn": view.turn, "step": view.rev + 1, "ref": ref})
         message = f"something went wrong inside the worker (ref {ref}); its log says what"
         failure = {"code": "internal", "message": message, "retryable": False, "ref": ref}
+        await turns.commit(turn.shard, view, owner, Commit(ending="finish", closing=True, failure=failure))
+
+    async def _end_old_turn(self, turn: Turn, view: TurnView, owner: str, error: AgentVersionGone) -> None:
+        log.warning("turn of an older version ended", extra=_fields(turn) | {"turn": view.turn, "began": view.began, "reason": str(error)})
+        failure = {"code": error.code, "message": str(error), "retryable": True, "ref": None}
         await turns.commit(turn.shard, view, owner, Commit(ending="finish", closing=True, failure=failure))
 
     async def _commit(self, turn: Turn, view: TurnView, owner: str, change: Commit) -> TurnView:

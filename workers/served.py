@@ -23,11 +23,14 @@ from turnyard.tools.runtime import ToolOutcome, run_tool
 from .executor import Served, Turn
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from contextlib import AsyncExitStack
 
     from turnyard.app import Agent, App
+    from turnyard.app.agent import DecodeState
     from turnyard.lifted import LiftedTask
     from turnyard.ports import Clock
+    from turnyard.records.commit import TurnView
     from turnyard.settings import Settings
     from turnyard.state.calls import RowStart
     from turnyard.state.yard import Yard
@@ -91,8 +94,17 @@ class Apps:
             around = Surroundings(version=manifest.version, urls=self._urls, report=self._reporter(feed), cancelled=self._cancelled)
             means = agent.means(models, Hands(agent.name, agent.tools, deps[agent.name], around), on_delta=feed.say)
             table = agent.table(secret_hash=self._secret_hash)
-            served[agent.name] = Served(serial=manifest.serial, table=table, attempts=options.limits.paid_attempts, means=means)
+            decode = self._decoder(yard, agent.name, options.decode_state) if options.decode_state else None
+            served[agent.name] = Served(
+                serial=manifest.serial, table=table, attempts=options.limits.paid_attempts, means=means, decode_state=decode
+            )
         return served
+
+    def _decoder(self, yard: Yard, agent: str, decode: DecodeState) -> Callable[[TurnView], Awaitable[TurnView]]:
+        async def decoded(view: TurnView) -> TurnView:
+            return decode(view, await agents.read_version(yard, agent, view.began))
+
+        return decoded
 
     def _secret_hash(self, call: str) -> str:
         """Return the hash of the token this worker made for a call; the row keeps the one of another worker's."""

@@ -121,12 +121,13 @@ loop: true
 
 
 class SampleApp:
-    """The app in a directory of its own."""
+    """The app in a directory of its own. `more` is Python that comes before it, `options` further arguments of its agent."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, more: str = "", options: str = "") -> None:
+        directory.mkdir(exist_ok=True)
         self.path = directory / "sample.py"
         self._directory = directory
-        self.path.write_text(APP)
+        self.path.write_text(more + APP.replace('app.agent("hello", ', f'app.agent("hello", {options}'))
         (directory / "hello.yaml").write_text(SCRIPT)
 
     def open(self, gate: str) -> None:

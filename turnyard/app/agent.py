@@ -50,6 +50,7 @@ class TurnContext:
 
 
 Instructions = str | Callable[[TurnContext], str | Awaitable[str]]
+DecodeState = Callable[[TurnView, str], TurnView]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +65,7 @@ class AgentOptions:
     mode: Mode = "steer"
     complete_when: Literal["settled", "turn"] = "turn"
     strategy: str = "react"
+    decode_state: DecodeState | None = None
     model_settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     limits: Limits = field(default_factory=Limits)
     terminal_tool: str | None = None

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from turnyard.app.agent import Agent, AgentOptions, AnyTool, Instructions, Mode
+from turnyard.app.agent import Agent, AgentOptions, AnyTool, DecodeState, Instructions, Mode
 from turnyard.app.limits import Limits
 from turnyard.app.models import ModelSpec
 from turnyard.errors import ConfigError, UnknownAgent
@@ -69,6 +69,7 @@ class App:
         mode: Mode = "steer",
         complete_when: Literal["settled", "turn"] = "turn",
         strategy: str = "react",
+        decode_state: DecodeState | None = None,
         model_settings: Mapping[str, Any] | None = None,
         limits: Limits | None = None,
         terminal_tool: str | None = None,
@@ -86,6 +87,8 @@ class App:
             mode: what a message does that arrives while a turn runs.
             complete_when: whether its chat answers are done with the turn, or when every call is settled.
             strategy: how a turn goes on; "react" asks and calls until there is an answer.
+            decode_state: what a turn that an older version began looks like to this one: called with the turn and that version's name,
+                returns the turn to go on with, or raises AgentVersionGone. None: every version goes on with every turn.
             model_settings: passed to the model with every request.
             limits: how far one turn may go.
             terminal_tool: a reply without a call of this tool does not end a turn.
@@ -108,6 +111,7 @@ class App:
             mode=mode,
             complete_when=complete_when,
             strategy=strategy,
+            decode_state=decode_state,
             model_settings=dict(model_settings or {}),
             limits=limits or Limits(),
             terminal_tool=terminal_tool,

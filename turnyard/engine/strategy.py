@@ -25,6 +25,17 @@ class Strategy(Protocol):
         """Which of its versions this is, from 1."""
         ...
 
+    def decode_state(self, state: TurnView, from_version: str) -> TurnView:
+        """Return a turn that another version of the agent began, as this one goes on with it.
+
+        `from_version` is that version, empty when it is not known any more. It is asked each time a worker begins such
+        a turn, and must answer alike.
+
+        Raises:
+            AgentVersionGone: this version cannot go on with it; the turn fails with that code.
+        """
+        ...
+
     def next_effect(self, view: TurnView, facts: ToolTable) -> Effect:
         """Return the one thing to do now."""
         ...

@@ -126,7 +126,7 @@ class TurnView:
     unanswered calls of the last batch in source order. `mine` are calls whose STARTED mark this worker made and whose
     effect it has not reported: only these may run; a started row outside `mine` was interrupted. `cancel` and
     `yield_` are asked for by the server; `drain` by this process. `last_seq` is that of the store's last entry;
-    `serial` the agent version the turn runs on; `mark` names the commit this view comes from, empty after a begin.
+    `serial` the agent version the turn runs on, `began` the one that began it (0: not known); `mark` names the commit this view comes from, empty after a begin.
     """
 
     code: Code
@@ -147,4 +147,5 @@ class TurnView:
     ending: str | None = None
     last_seq: int = 0
     serial: int = 0
+    began: int = 0
     mark: str = ""

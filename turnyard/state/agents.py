@@ -43,6 +43,18 @@ async def publish(yard: Yard, manifest: Manifest) -> Manifest:
     return known
 
 
+async def read_version(yard: Yard, agent: str, serial: int) -> str:
+    """Return the name of the version of an agent that has this serial, empty when it was never published.
+
+    Raises:
+        StoreUnavailable: the server did not answer.
+    """
+    with reading(f"versions of agent {agent}"):
+        known = await yard.redis.hgetall(SERIALS)
+    found = [text(name) for name, value in known.items() if int(value) == serial and text(name).startswith(f"{agent}@")]
+    return found[0].partition("@")[2] if found else ""
+
+
 async def read_agents(yard: Yard) -> dict[str, Manifest]:
     """Return every published agent by name."""
     with reading("the published agents"):

@@ -200,6 +200,7 @@ async def _view(shard: Shard, session: str, reply: list[Any], *, base: tuple[Log
         ending=text(head[7]) or None,
         last_seq=int(head[18]),
         serial=int(head[15]),
+        began=int(head[19]),
         mark=mark,
     )
 

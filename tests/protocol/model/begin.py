@@ -20,7 +20,7 @@ def begin(shard: State, rules: Rules, sid: str, epoch: int, owner: str) -> State
         shard["running"].pop(sid, None)
         to_ready(shard, rules, sid, front=True)
         return {"code": "FENCED"}
-    head["tver"] = head["tver"] or shard["ver"].get(owner, 0)
+    head["tver"] = max(head["tver"], shard["ver"].get(owner, 0))
     head["state"], head["owner"] = "running", owner
     head["attempt"] += 1
     shard["running"][sid] = INF

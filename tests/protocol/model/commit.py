@@ -44,7 +44,6 @@ def commit(shard: State, rules: Rules, request: State, trace: list[State] | None
     if trace is not None and head["state"] != "running":
         raise ValueError(f"commit accepted in state {head['state']}, epoch {head['epoch']}, owner {head['owner']}")
     head["step"] += 1
-    head["tver"] = max(head["tver"], shard["ver"].get(head["owner"], 0))
     apply_calls(shard, rules, request, cancelled=cancelled)
     freed = end_step(shard, rules, request, cancelled=cancelled)
     if freed and shard["ready"]:

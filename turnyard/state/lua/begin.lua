@@ -25,15 +25,17 @@ local function main()
     to_ready(h, true)
     return {'FENCED'}
   end
-  -- An older turn stays one until the first commit of who continues it: the answer says which version began it.
-  if h.tv == 0 then set(h, 'tv', serial) end
+  set(h, 'tv', math.max(h.tv, serial))
   set(h, 'st', 'running')
   set(h, 'ow', owner)
   set(h, 'bg', NOW)
   add(h, 'at', 1)
   call('ZADD', RUNNING, INF, sid)
   call('SADD', P .. 'w:' .. owner, sid)
-  if h.tu == '' then open_turn(h, turn) end
+  if h.tu == '' then
+    set(h, 'ta', serial)
+    open_turn(h, turn)
+  end
   local from = known(h)
   -- A turn whose cause is gone by now ends at once: what wakes nobody waits for one that somebody asked for.
   if not cancelled(h) and (wakes(h) or h.jb ~= '' or h.pe ~= '') then claim(h) end

@@ -24,7 +24,6 @@ local function main()
   if a.ending == 'finish' and h.aw > 0 and not closing and not (a.closing and a.failure) then return {'AWAITS'} end
 
   set(h, 'rv', k)
-  set(h, 'tv', math.max(h.tv, a.serial or 0))
   if a.append or a.settle then
     set(h, 'at', 0)
     set(h, 'dm', 0)
