@@ -263,12 +263,13 @@ async def _rest(scene: Scene, owner: str, cells: list[Cell]) -> None:
 
 
 async def _unclaimed(scene: Scene, keys: dict[bytes, str]) -> list[str]:
-    """Return the sessions that say that accepted messages wait, or that hold some."""
+    """Return the idle sessions that say that accepted messages wait, or that hold some."""
     shard, found = scene.yard.shards[0], list[str]()
     for key, name in keys.items():
         queues = [await shard.redis.xrange(queue) for queue in (shard.keys.inbox(key.decode()), shard.keys.next(key.decode()))]
         waits = any(fields[b"k"] == b"user" for queue in queues for _, fields in queue)
-        if waits or (await scene.head(name)).get("q", "0") != "0":
+        head = await scene.head(name)
+        if head["st"] == "idle" and (waits or head.get("q", "0") != "0"):
             found.append(name)
     return found
 
