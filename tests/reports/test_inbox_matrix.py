@@ -269,7 +269,7 @@ async def _unclaimed(scene: Scene, keys: dict[bytes, str]) -> list[str]:
         queues = [await shard.redis.xrange(queue) for queue in (shard.keys.inbox(key.decode()), shard.keys.next(key.decode()))]
         waits = any(fields[b"k"] == b"user" for queue in queues for _, fields in queue)
         head = await scene.head(name)
-        if head["st"] == "idle" and (waits or head.get("q", "0") != "0"):
+        if head.get("st", "idle") == "idle" and (waits or head.get("q", "0") != "0"):
             found.append(name)
     return found
 
