@@ -12,6 +12,7 @@ from turnyard.errors import ConfigError, StoreUnavailable
 from turnyard.lifecycle import CONFIG, Life, run_role
 from turnyard.opening import open_yard
 from turnyard.settings import Settings, load_settings
+from turnyard.state.target import lifted_target
 from turnyard.wire.yard_edge import YardEdge
 
 from .http.desk import Desk
@@ -34,10 +35,10 @@ def main(argv: list[str] | None = None) -> int:
         url = _server(settings)
         options = _options(given, settings)
         options.check()
+        lifted_url = lifted_target(url, given.lifted_redis or settings.redis.lifted_url)
     except ConfigError as error:
         sys.stderr.write(f"{error}\n")
         return CONFIG
-    lifted_url = given.lifted_redis or url
 
     async def serve(life: Life) -> None:
         await _serve(life, url=url, lifted_url=lifted_url, options=options, settings=settings)

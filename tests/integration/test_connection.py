@@ -12,8 +12,9 @@ from redis import exceptions as rx
 from tests.servers import private_server
 from turnyard.errors import ConfigError, StoreUnavailable, Unsupported
 from turnyard.state import connection
-from turnyard.state.connection import check_server, connect, describe, safe_url
+from turnyard.state.connection import check_server, connect, describe
 from turnyard.state.embedded import resolve_server, stop_server
+from turnyard.state.target import safe_url
 
 
 async def test_a_server_that_may_evict_sessions_is_refused_with_the_command_that_mends_it():

@@ -108,7 +108,7 @@ class Scene:
     @contextlib.contextmanager
     def lost_reply(self, replies: int = 1) -> Any:
         """The next `replies` round trips reach the server, and their replies do not come back."""
-        scripts = self.yard.scripts
+        scripts = self.yard.shards[0].scripts
         send = scripts._send
         left = [replies]
 

@@ -26,8 +26,8 @@ class Wire:
         self.sent: list[int] = []
         self.before: Any = None
         self.after: Any = None
-        self.real = scene.yard.scripts._send
-        scene.yard.scripts._send = self.send  # type: ignore[method-assign]
+        self.real = scene.yard.shards[0].scripts._send
+        scene.yard.shards[0].scripts._send = self.send  # type: ignore[method-assign]
 
     async def send(self, commands: Any) -> list[Any]:
         if commands[0][0] != "FCALL":
@@ -158,7 +158,7 @@ async def test_what_still_waits_when_the_process_closes_is_told_so(scene: Scene)
     wire.before = stuck
     calls = [asyncio.create_task(scene.say(f"m{i}")) for i in range(3)]
     await waiting.wait()
-    await scene.yard.scripts.aclose()
+    await scene.yard.shards[0].scripts.aclose()
     results = await asyncio.gather(*calls, return_exceptions=True)
     assert all(isinstance(result, StoreUnavailable) for result in results)
     wire.before = None
@@ -167,7 +167,7 @@ async def test_what_still_waits_when_the_process_closes_is_told_so(scene: Scene)
 async def test_two_processes_of_different_versions_use_one_server_side_by_side(scene: Scene, clean: str) -> None:
     clock = "local function now() return tonumber(call('GET', P .. 'test:now')) + 0 end\n"
     other = Scene(await Yard.open(clean, library=Library(clock_lua=clock)))
-    assert other.yard.scripts._library.version != scene.yard.scripts._library.version
+    assert other.yard.shards[0].scripts._library.version != scene.yard.shards[0].scripts._library.version
     owner = await scene.worker()
     await other.say("a")
     await scene.say("b")

@@ -93,13 +93,12 @@ async def _examine(url: str, limit: int) -> tuple[dict[str, Any], list[Finding]]
     from dataclasses import asdict
 
     from turnyard.state.audit import audit
-    from turnyard.state.connection import check_server
     from turnyard.state.yard import Yard
 
     yard = await Yard.open(url)
     try:
-        facts = asdict(await check_server(yard.redis))
-        return facts, await audit(yard, limit=limit, logs=_LOG)
+        servers = [asdict(facts) for facts in await yard.check()]
+        return servers[0] | {"warnings": [w for facts in servers for w in facts["warnings"]]}, await audit(yard, limit=limit, logs=_LOG)
     finally:
         await yard.aclose()
 

@@ -105,7 +105,7 @@ def config_show(path: Config = None, as_json: Json = False) -> None:
     settings = settings_of(config=path)
     tree = settings.model_dump(mode="json")
     if settings.redis.url:
-        from turnyard.state.connection import safe_url
+        from turnyard.state.target import safe_url
 
         tree["redis"]["url"] = safe_url(settings.redis.url)
     if as_json:

@@ -20,8 +20,9 @@ from turnyard.clock import SystemClock
 from turnyard.errors import TurnyardError
 from turnyard.lifecycle import SIGNALS
 from turnyard.state import pids
-from turnyard.state.connection import check_server, connect, safe_url
 from turnyard.state.embedded import EmbeddedServer, resolve_server, running_server, stop_server
+from turnyard.state.links import Links
+from turnyard.state.target import parse_target, safe_url
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
@@ -83,13 +84,13 @@ async def keep_yard(
 @contextlib.asynccontextmanager
 async def _server(state: StateDir, settings: Settings) -> AsyncGenerator[EmbeddedServer]:
     server = await resolve_server(state.root, redis_url=settings.redis.connection_url())
-    client = connect(server.url)
+    links = Links(parse_target(server.url))
     try:
-        await check_server(client)
-        await client.aclose()
+        await links.check()
+        await links.aclose()
         yield server
     finally:
-        await client.aclose()
+        await links.aclose()
         if server.started:
             await stop_server(state.root)
 

@@ -6,7 +6,7 @@ import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
-from urllib.parse import quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationInfo, model_validator
 
@@ -60,17 +60,22 @@ def _content(path: Path, name: str) -> str:
 
 
 class RedisSection(Section):
-    """Where Redis is. `durable_ack` is what an accepted message waits for beyond the server's own memory and file."""
+    """Where Redis is. `durable_ack` is what an accepted message waits for beyond the server's own memory and file.
+
+    `shards` counts at the first start and is checked later; `lifted_url` is the plain server of lifted tools, which a
+    cluster needs.
+    """
 
     url: str | None = None
     username: str | None = None
     password: SecretStr | None = None
     tls_ca_file: Path | None = None
     durable_ack: Literal["none", "replica", "fsync"] = "none"
-    shards: Annotated[int, Field(ge=1, le=256)] = 1
+    shards: Annotated[int | None, Field(ge=1, le=256)] = None
+    lifted_url: str | None = None
 
     def connection_url(self) -> str | None:
-        """Return the URL with the user, the password and the CA of their own keys in it; None when no URL is set."""
+        """Return the URL with what other keys say of the connection in it; None when no URL is set."""
         if self.url is None:
             return None
         parts = urlsplit(self.url)
@@ -78,10 +83,14 @@ class RedisSection(Section):
         if self.username is not None or self.password is not None:
             secret = self.password.get_secret_value() if self.password else ""
             place = f"{quote(self.username or '', safe='')}:{quote(secret, safe='')}@{place.rpartition('@')[2]}"
-        query = parts.query
-        if self.tls_ca_file is not None:
-            query = "&".join(filter(None, (query, urlencode({"ssl_ca_certs": str(self.tls_ca_file)}))))
-        return urlunsplit(parts._replace(netloc=place, query=query))
+        said = dict(parse_qsl(parts.query))
+        more = {
+            "ssl_ca_certs": str(self.tls_ca_file) if self.tls_ca_file else None,
+            "durable_ack": self.durable_ack if self.durable_ack != "none" else None,
+            "shards": str(self.shards) if self.shards else None,
+        }
+        new = urlencode({name: value for name, value in more.items() if value and name not in said})
+        return urlunsplit(parts._replace(netloc=place, query="&".join(filter(None, (parts.query, new)))))
 
 
 class ProviderSection(Section):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import re
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit, urlunsplit
 
@@ -21,10 +21,15 @@ from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff
 
 from turnyard.errors import ConfigError, StoreUnavailable, Unsupported
+from turnyard.state.places import Sentinels
 from turnyard.state.pool import BoundedPool
+from turnyard.state.target import parse_target, safe_url
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from turnyard.state.places import Place
+    from turnyard.state.target import Address, DurableAck, Target
 
 BLOCK_MS = 2_000
 COMMAND_TIMEOUT_S = 5.0
@@ -34,7 +39,6 @@ POOL_WAIT_S = 5.0
 CONNECT_ATTEMPTS = 3
 OLDEST_SERVER = (7, 0)
 SAFE_POLICY = "noeviction"
-SCHEMES = ("redis", "rediss", "unix")
 
 log = logging.getLogger("turnyard.state")
 
@@ -54,17 +58,29 @@ class ServerFacts:
 
 
 def connect(url: str, *, blocking: bool = False, max_connections: int = 32) -> Redis:
-    """Return a client of the server at `url` (redis://, rediss:// or unix://); nothing is sent yet.
+    """Return a client of the server at `url`, or of the primary that its Sentinels name; nothing is sent yet.
 
     With `blocking` the client is for readers that wait in the server up to `BLOCK_MS`: each waiting read holds a
     connection of its own. Replies are bytes. Create it inside the event loop that uses it and `aclose()` it there.
 
     Raises:
-        ConfigError: the URL is not one of a Redis server.
+        ConfigError: the URL is not one of a Redis server, or that of a cluster, which is many.
     """
-    scheme = url.partition(":")[0].lower()
-    if scheme not in SCHEMES:
-        raise ConfigError(f"{safe_url(url)!r} is not the URL of a Redis server: it must start with {', '.join(f'{s}://' for s in SCHEMES)}")
+    target = parse_target(url)
+    if target.kind == "cluster":
+        raise ConfigError(f"{safe_url(url)!r} is a cluster where one plain server is needed; name that one")
+    place = Sentinels(target.seeds, target.service, asker(target)) if target.kind == "sentinel" else None
+    return client(target, place, blocking=blocking, max_connections=max_connections)
+
+
+def client(target: Target, place: Place | None, *, blocking: bool = False, max_connections: int = 32, attempts: int | None = None) -> Redis:
+    """Return a client of one server of `target`: of the plain one, or of the one that is at `place` whenever it connects.
+
+    Raises:
+        ConfigError: redis-py cannot read the URL.
+    """
+    # What is not where it was is looked for anew rather than tried again.
+    tries = attempts or (CONNECT_ATTEMPTS if place is None else 1)
     options: dict[str, Any] = {
         "max_connections": max_connections,
         "wait_s": POOL_WAIT_S,
@@ -74,50 +90,77 @@ def connect(url: str, *, blocking: bool = False, max_connections: int = 32) -> R
         "decode_responses": False,
         "health_check_interval": 0,
         # redis-py repeats a command only for errors in retry_on_error, which stays empty: this covers connecting alone.
-        "retry": Retry(ExponentialBackoff(cap=0.5, base=0.05), CONNECT_ATTEMPTS - 1),
+        "retry": Retry(ExponentialBackoff(cap=0.5, base=0.05), tries - 1),
         "retry_on_error": [],
         "retry_on_timeout": False,
     }
-    if scheme != "unix":
+    if not target.url.startswith("unix:"):
         options |= {"socket_keepalive": True, "socket_keepalive_options": _keepalive()}
+    if place is not None:
+        options["place"] = place
     try:
-        pool = BoundedPool.from_url(url, **options)
+        pool = BoundedPool.from_url(target.url, **options)
     except ValueError as error:
-        raise ConfigError(f"{safe_url(url)!r} is not the URL of a Redis server: {error}") from error
+        raise ConfigError(f"{safe_url(target.url)!r} is not the URL of a Redis server: {error}") from error
     return Redis.from_pool(pool)
 
 
-def safe_url(url: str) -> str:
-    """Return `url` without its user, password and query, for messages and logs."""
+def asker(target: Target) -> Callable[..., Awaitable[Any]]:
+    """Return what asks one server of `target` one question on a connection of its own: (address, command…) to its reply.
+
+    A Sentinel is asked without the credentials, which are those of the servers it watches.
+    """
+
+    async def ask(address: Address, *command: str) -> Any:
+        url = target.node_url(address)
+        if target.kind == "sentinel":
+            parts = urlsplit(url)
+            url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], path="", query=parts.query))
+        redis: Any = client(replace(target, url=url), None, max_connections=1, attempts=1)
+        try:
+            return await raw(redis, *command)
+        finally:
+            await redis.aclose()
+
+    return ask
+
+
+async def raw(redis: Any, *command: str) -> Any:
+    """Return a reply as it came: redis-py makes each of these commands into something else in each of its versions."""
+    connection = await redis.connection_pool.get_connection()
     try:
-        parts = urlsplit(url)
-    except ValueError:
-        return "(unreadable)"
-    place = parts.netloc.rpartition("@")[2]
-    return urlunsplit((parts.scheme, place, parts.path, "", ""))
+        await connection.send_command(*command)
+        return await connection.read_response()
+    finally:
+        await redis.connection_pool.release(connection)
 
 
 def describe(redis: Redis) -> str:
     """Return where `redis` connects to, without credentials."""
     kwargs = cast("dict[str, Any]", redis.connection_pool.connection_kwargs)
+    if "place" in kwargs:
+        return str(kwargs["place"])
     if "path" in kwargs:
         return f"unix://{kwargs['path']}"
     scheme = "rediss" if issubclass(cast("type", redis.connection_pool.connection_class), SSLConnection) else "redis"
     return f"{scheme}://{kwargs.get('host', 'localhost')}:{kwargs.get('port', 6379)}/{kwargs.get('db', 0)}"
 
 
-async def check_server(redis: Redis) -> ServerFacts:
+async def check_server(redis: Redis, *, durable_ack: DurableAck = "none", cluster: bool = False) -> ServerFacts:
     """Ask the server what it is, and refuse one that would lose or evict sessions.
 
     A server that forbids INFO and CONFIG to this user is accepted; `warnings` then says what could not be checked.
+    `durable_ack` is what it must be able to confirm; `cluster` tells whether it is meant to be a node of one.
 
     Raises:
         StoreUnavailable: the server did not answer.
-        Unsupported: its version is older than 7.0, or its eviction policy is not noeviction.
-        ConfigError: it refused the credentials.
+        Unsupported: its version is older than 7.0, its eviction policy is not noeviction, or it cannot confirm `durable_ack`.
+        ConfigError: it refused the credentials, or it is a node of a cluster and was not named as one.
     """
     where = describe(redis)
     info = await _info(redis, where)
+    _check_kind(info, where, cluster=cluster)
+    await _check_ack(redis, where, info, durable_ack)
     if info.get("server_name") == "fake":
         return ServerFacts("fake", None, None, None)
     warnings: list[str] = []
@@ -138,6 +181,28 @@ async def check_server(redis: Redis) -> ServerFacts:
         log.warning(warning)
     pid = info.get("process_id")
     return ServerFacts(info.get("server_name", "redis"), version, policy, int(pid) if pid else None, tuple(warnings))
+
+
+def _check_kind(info: Mapping[str, str], where: str, *, cluster: bool) -> None:
+    if info.get("cluster_enabled") == "1" and not cluster:
+        raise ConfigError(f"server {where}: it is a node of a Redis Cluster; write its URL as redis+cluster://host:port")
+
+
+async def _check_ack(redis: Redis, where: str, info: Mapping[str, str], durable_ack: DurableAck) -> None:
+    """A server that cannot confirm what is asked of it would refuse every message."""
+    if durable_ack == "none":
+        return
+    needed = "WAIT" if durable_ack == "replica" else "WAITAOF"
+    try:
+        (known,) = await raw(redis, "COMMAND", "INFO", needed)
+    except rx.NoPermissionError:
+        return
+    except (ValueError, rx.ResponseError):
+        known = None
+    if known is None:
+        raise Unsupported(f"server {where}: it has no {needed}, so durable_ack={durable_ack} cannot be; take Redis 7.2 or Valkey, or none")
+    if durable_ack == "fsync" and info.get("aof_enabled") == "0":
+        raise Unsupported(f"server {where}: it keeps no log on disk, so durable_ack=fsync cannot be; set `appendonly yes`")
 
 
 async def _info(redis: Redis, where: str) -> Mapping[str, str]:

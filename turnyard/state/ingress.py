@@ -70,7 +70,7 @@ async def accept_message(yard: Yard, message: UserMessage, *, inbox_cap: int = I
         "wx": message.window_max_ms,
     }
     args = ["user", sid, message.job, *_flat(fields), orjson.dumps(message.body), inbox_cap]
-    return _accepted(await yard.shard_for(sid).run("accept", *args, oom=False), job=message.job, session=message.session)
+    return _accepted(await yard.shard_for(sid).run("accept", *args, oom=False, durable=True), job=message.job, session=message.session)
 
 
 async def accept_notice(
@@ -96,7 +96,7 @@ async def accept_notice(
     fields: dict[str, str | int] = {"id": session, "tn": tenant, "ag": agent, "po": pool, "pf": platform}
     payload = orjson.dumps({**body, "group": group, "key": key})
     args = ["notice", sid, event, _bucket(event), *_flat(fields), payload, group, key, 1 if clear else 0]
-    return _accepted(await yard.shard_for(sid).run("accept", *args, oom=False), session=session)
+    return _accepted(await yard.shard_for(sid).run("accept", *args, oom=False, durable=True), session=session)
 
 
 async def accept_control(yard: Yard, *, tenant: str, session: str, control: Control, event: str, turn: str | None = None) -> Accepted:
@@ -119,7 +119,7 @@ async def cancel_job(yard: Yard, job: str, *, tenant: str) -> Accepted:
         owner = await shard.redis.hget(shard.keys.job(job), "tn")
     if text(owner) != tenant:
         return Accepted(code="gone", job=job)
-    return _accepted(await shard.run("accept", "job", job), job=job)
+    return _accepted(await shard.run("accept", "job", job, durable=True), job=job)
 
 
 def _shard_of_job(yard: Yard, job: str) -> Shard | None:
@@ -151,7 +151,7 @@ async def accept_outcome(
     if home is None or sid != store_session(store) or not ordinal.isdigit():
         return Accepted(code="gone")
     args = ["outcome", sid, ordinal, call, outcome, orjson.dumps(body), secret_hash or "", owner or "", task or "", by]
-    return _accepted(await home.run("accept", *args))
+    return _accepted(await home.run("accept", *args, durable=True))
 
 
 async def follow(yard: Yard, session: str, seconds: float) -> None:

@@ -198,17 +198,29 @@ class JobWatch:
                     await self._look_at(due[at : at + _LOOK_AT_ONCE], now)
 
     async def _look_at(self, jobs: list[str], now: float) -> None:
-        homes = [(job, self._home(job)) for job in jobs]
-        async with self._yard.redis.pipeline(transaction=False) as pipe:
-            for job, shard in homes:
-                pipe.hget((shard or self._yard.shards[0]).keys.job(job), "st")
-            states: list[bytes | None] = await pipe.execute()
-        for (job, shard), state in zip(homes, states, strict=True):
-            if shard is None or state is None or text(state) in TERMINAL:
+        by_server: dict[int, list[tuple[str, Shard]]] = {}
+        for job in jobs:
+            shard = self._home(job)
+            if shard is None:
                 self._announce(job)
+            else:
+                by_server.setdefault(id(shard.redis), []).append((job, shard))
+        for homes in by_server.values():
+            await self._look_there(homes)
+        for job in jobs:
             for waiter in self._waiting.get(job, []):
                 waiter.pause_s = min(_LAST_LOOK_S, waiter.pause_s * 2)
                 waiter.look_at = now + waiter.pause_s
+
+    async def _look_there(self, homes: list[tuple[str, Shard]]) -> None:
+        """Look at jobs that are on one server."""
+        async with homes[0][1].redis.pipeline(transaction=False) as pipe:
+            for job, shard in homes:
+                pipe.hget(shard.keys.job(job), "st")
+            states: list[bytes | None] = await pipe.execute()
+        for (job, _), state in zip(homes, states, strict=True):
+            if state is None or text(state) in TERMINAL:
+                self._announce(job)
 
     def _home(self, job: str) -> Shard | None:
         n = job_shard(job)

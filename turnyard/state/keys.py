@@ -114,13 +114,18 @@ def crc16(data: bytes) -> int:
     return crc
 
 
+def slot_of(tag: str) -> int:
+    """Return the cluster slot of every key with this hash tag."""
+    return crc16(tag.encode()) % SLOTS
+
+
 def shard_tags(shards: int) -> list[str]:
     """Return one hash tag per shard, chosen so that shard i falls into the i-th of `shards` equal parts of the slots."""
     tags: list[str] = []
     for n in range(shards):
         low, high = SLOTS * n // shards, SLOTS * (n + 1) // shards
         tag, suffix = str(n), 0
-        while not low <= crc16(tag.encode()) % SLOTS < high:
+        while not low <= slot_of(tag) < high:
             suffix += 1
             tag = f"{n}-{suffix}"
         tags.append(tag)

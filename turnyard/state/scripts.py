@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Any, cast
 from redis import exceptions as rx
 
 from turnyard.errors import StoreUnavailable, TurnyardError, Unsupported
+from turnyard.state.confirm import MARK
 from turnyard.state.connection import COMMAND_TIMEOUT_S
+from turnyard.state.places import is_elsewhere
 
 try:
     import hiredis
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from redis.asyncio import Redis
 
     from turnyard.ports import Clock
+    from turnyard.state.confirm import Confirm
 
 log = logging.getLogger("turnyard.state")
 
@@ -52,13 +55,13 @@ FRAGMENTS = (
     "fleet",
     "upkeep",
 )
-NAMES = ("accept", "dispatch", "begin", "begin_row", "commit", "beat", "tick", "take", "sent", "inspect", "letter", "census")
+NAMES = (MARK, "accept", "dispatch", "begin", "begin_row", "commit", "beat", "tick", "take", "sent", "inspect", "letter", "census")
 REFUSED_WHEN_FULL = frozenset({"accept", "commit"})
 _FLAGS = {"inspect": "no-writes", "census": "no-writes"}
 _BATCH = 64
 _ATTEMPTS = 4
 _PAUSE_S = 0.05
-_AWAY = ("LOADING", "MASTERDOWN", "CLUSTERDOWN", "READONLY", "TRYAGAIN", "BUSY", "MISCONF", "NOREPLICAS")
+_AWAY = ("LOADING", "TRYAGAIN", "BUSY", "MISCONF", "NOREPLICAS")
 
 
 class StoreFull(StoreUnavailable):
@@ -120,13 +123,21 @@ class Scripts:
     """Sends script calls for one server, those of the same moment together."""
 
     def __init__(
-        self, redis: Redis, library: Library, clock: Clock, *, lanes: int = 4, before_teaching: Callable[[], Awaitable[None]] | None = None
+        self,
+        redis: Redis,
+        library: Library,
+        clock: Clock,
+        *,
+        lanes: int = 4,
+        before_teaching: Callable[[], Awaitable[None]] | None = None,
+        confirm: Confirm | None = None,
     ) -> None:
         self._redis = redis
         self._library = library
         self._clock = clock
         self._lanes = lanes
         self._before_teaching = before_teaching
+        self._confirm = confirm
         self._waiting: deque[_Call] = deque()
         self._flights: set[asyncio.Task[None]] = set()
         self.sent = 0
@@ -167,7 +178,7 @@ class Scripts:
 
     async def _deliver(self, batch: list[_Call]) -> None:
         try:
-            replies = await self._send([call.args for call in batch])
+            replies = await self._send([*(call.args for call in batch), *self._question(batch)])
         except asyncio.CancelledError:
             for call in batch:
                 self._give_up(call, "this process is closing its connection")
@@ -177,7 +188,17 @@ class Scripts:
         except (rx.RedisError, OSError) as error:
             await self._again(batch, error)
         else:
-            await self._settle(batch, replies)
+            if self._confirm is not None and not self._confirm.given(replies[len(batch) :]):
+                self._unconfirmed(batch, replies, self._confirm.lacking)
+            await self._settle(batch, replies[: len(batch)])
+
+    def _question(self, batch: list[_Call]) -> list[tuple[Any, ...]]:
+        return self._confirm.commands(self._library.function(MARK, oom=True), batch[0].args[3]) if self._confirm else []
+
+    def _unconfirmed(self, batch: list[_Call], replies: list[Any], why: str) -> None:
+        for call, reply in zip(batch, replies, strict=False):
+            if not isinstance(reply, rx.ResponseError):
+                self._give_up(call, why)
 
     async def _apart(self, batch: list[_Call], error: Exception) -> None:
         """Fail the call that cannot be written to the wire; those it was to travel with go alone."""
@@ -200,6 +221,8 @@ class Scripts:
             raise
         finally:
             await pool.release(connection)
+        if any(is_elsewhere(reply) for reply in replies):
+            pool.doubt()
         return replies
 
     async def _settle(self, batch: list[_Call], replies: list[Any]) -> None:
@@ -213,7 +236,7 @@ class Scripts:
                 call.future.set_result(reply)
             elif str(reply) == "Function not found":
                 forgotten.append(call)
-            elif str(reply).startswith(_AWAY) or isinstance(reply, (rx.BusyLoadingError, rx.ReadOnlyError)):
+            elif is_elsewhere(reply) or str(reply).startswith(_AWAY) or isinstance(reply, rx.BusyLoadingError):
                 away.append(call)
                 why = str(reply)
             else:
@@ -235,10 +258,11 @@ class Scripts:
         except Unsupported as too_old:
             _refuse(calls, dict.fromkeys((call.name for call in calls), too_old))
             return
-        if isinstance(reply, rx.ResponseError) and "already exists" not in str(reply) and not str(reply).startswith(_AWAY):
+        waits = is_elsewhere(reply) or str(reply).startswith(_AWAY) or "already exists" in str(reply)
+        if isinstance(reply, rx.ResponseError) and not waits:
             _refuse(calls, {call.name: _failure(call.name, reply) for call in calls})
             return
-        await self._again(calls, rx.ResponseError("the server does not keep functions"), at_once=True)
+        await self._again(calls, rx.ResponseError("the server does not keep functions"), at_once=not is_elsewhere(reply))
 
     async def _again(self, calls: list[_Call], error: Exception, *, at_once: bool = False) -> None:
         left: list[_Call] = []

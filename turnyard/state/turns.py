@@ -62,7 +62,8 @@ async def commit(shard: Shard, view: TurnView, owner: str, change: Commit) -> Tu
     payload, bodies = _payload(change, view.serial)
     following = new_turn_id() if change.ending == "finish" else ""  # a finish may open the next turn; randomness is not free
     args = [view.session, view.epoch, owner, k, base, following, payload, *bodies]
-    reply = await _until_known(shard, args, oom=change.ending != "none")
+    # A mark that is lost lets a tool run twice: no effect may begin before the mark is as safe as an accepted message.
+    reply = await _until_known(shard, args, oom=change.ending != "none", durable=bool(change.start))
     code = text(reply[0])
     if code == "FENCED":
         raise FenceLost(f"session {view.session}: epoch {view.epoch} is over; another worker owns it")
@@ -80,11 +81,11 @@ async def commit(shard: Shard, view: TurnView, owner: str, change: Commit) -> Tu
     return await _view(shard, view.session, reply, base=entries, mine=mine, mark=mark)
 
 
-async def _until_known(shard: Shard, args: list[Any], *, oom: bool) -> Any:
+async def _until_known(shard: Shard, args: list[Any], *, oom: bool, durable: bool) -> Any:
     deadline = shard.clock.monotonic() + _PATIENCE_S
     while True:
         try:
-            return await shard.run("commit", *args, oom=oom)
+            return await shard.run("commit", *args, oom=oom, durable=durable)
         except StoreFull:
             raise
         except StoreUnavailable:

@@ -1,6 +1,6 @@
 """How a worker's death is seen before its lease runs out.
 
-Every incarnation keeps one connection that carries its name. A process that is killed loses it at once, so one whose
+Every incarnation keeps one connection to each server that carries its name. A process that is killed loses it at once, so one whose
 name is missing and whose last beat is overdue needs no further waiting. A missing name alone proves nothing (a proxy
 may have dropped the connection), nor does a late beat alone: that is what the lease is for.
 """
@@ -19,6 +19,7 @@ from turnyard.backoff import Backoff
 from turnyard.state.reads import reading, text
 
 if TYPE_CHECKING:
+    from turnyard.state.target import Address
     from turnyard.state.yard import Shard, Yard
 
 log = logging.getLogger("turnyard.state")
@@ -29,45 +30,61 @@ _PING_EVERY_S = 1.0
 
 
 class Witness:
-    """The named connection of one process."""
+    """The named connections of one process: one to each server that holds a shard."""
 
     def __init__(self, yard: Yard) -> None:
         self._yard = yard
-        self._connection: Any = yard.blocking.connection_pool.make_connection()
+        self._shown: dict[Address | None, tuple[Any, str]] = {}
         self._owner = ""
-        self._given = ""
 
     def name(self, owner: str) -> None:
         """Carry the name of this incarnation from now on."""
         self._owner = owner
 
     async def run(self) -> None:
-        """Keep the connection up until cancelled."""
+        """Keep the connections up until cancelled."""
         backoff = Backoff()
         while True:
             try:
                 await self._show()
             except (TimeoutError, rx.RedisError, OSError):
-                await self._connection.disconnect(nowait=True)
-                self._given = ""
                 await self._yard.clock.sleep(backoff.next_s())
             else:
                 backoff.reset()
                 await self._yard.clock.sleep(_PING_EVERY_S)
 
     async def _show(self) -> None:
-        await self._connection.connect()
-        if self._given == self._owner:
-            await self._connection.send_command("PING")
-        else:
-            given = self._owner
-            await self._connection.send_command("CLIENT", "SETNAME", _PREFIX + given)
-            self._given = given
-        await self._connection.read_response()
+        """Be seen on every server; one that does not answer keeps the process from none of the others."""
+        pools = {await pool.address(): pool for pool in {shard.n: shard.blocking.connection_pool for shard in self._yard.shards}.values()}
+        for address in self._shown.keys() - pools.keys():
+            await self._drop(address)
+        failed: Exception | None = None
+        for address, pool in pools.items():
+            try:
+                await self._show_at(address, pool)
+            except (TimeoutError, rx.RedisError, OSError) as error:
+                await self._drop(address)
+                failed = error
+        if failed is not None:
+            raise failed
+
+    async def _show_at(self, address: Address | None, pool: Any) -> None:
+        connection, given = self._shown.get(address) or (pool.make_connection(), "")
+        self._shown[address] = (connection, given)
+        await connection.connect()
+        name = self._owner
+        await connection.send_command(*(("PING",) if name == given else ("CLIENT", "SETNAME", _PREFIX + name)))
+        await connection.read_response()
+        self._shown[address] = (connection, name)
+
+    async def _drop(self, address: Address | None) -> None:
+        connection, _ = self._shown.pop(address)
+        await connection.disconnect(nowait=True)
 
     async def aclose(self) -> None:
-        """Let go of the connection."""
-        await self._connection.disconnect()
+        """Let go of the connections."""
+        for address in list(self._shown):
+            await self._drop(address)
 
 
 async def server_now_ms(shard: Shard) -> int:

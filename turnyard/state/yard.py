@@ -1,4 +1,4 @@
-"""A handle on one deployment: its server and all of its shards.
+"""A handle on one deployment: its servers and all of its shards.
 
 The shard count is fixed at the first start and written to the layout; a later start with another count is refused,
 because sessions would be looked for where they are not.
@@ -14,15 +14,19 @@ from redis import exceptions as rx
 from turnyard.clock import SystemClock
 from turnyard.errors import StoreUnavailable
 from turnyard.records.ids import shard_of
-from turnyard.state.connection import check_server, connect, describe
+from turnyard.state.confirm import Confirm
+from turnyard.state.connection import describe
 from turnyard.state.keys import Keys, shard_tags
+from turnyard.state.links import Links
 from turnyard.state.schema import THIS_VERSION, Schemas, check_layout, read_layout
 from turnyard.state.scripts import Library, Scripts
+from turnyard.state.target import parse_target
 
 if TYPE_CHECKING:
-    from redis.asyncio import Redis
-
     from turnyard.ports import Clock
+    from turnyard.state.connection import ServerFacts
+    from turnyard.state.links import Link
+    from turnyard.state.target import DurableAck
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,28 +39,31 @@ class Shard:
     n: int
     keys: Keys
     scripts: Scripts
+    durable: Scripts
     redis: Any
     blocking: Any
     clock: Clock
 
-    async def run(self, name: str, *args: Any, oom: bool = True) -> Any:
-        """Run a script on this shard; errors as `Scripts.run`."""
-        return await self.scripts.run(name, self.keys.ingress, *args, oom=oom)
+    async def run(self, name: str, *args: Any, oom: bool = True, durable: bool = False) -> Any:
+        """Run a script on this shard; with `durable` wait until what it wrote is where `durable_ack` wants it.
+
+        Errors as `Scripts.run`; StoreUnavailable as well when it is not there in time: make the same call again.
+        """
+        return await (self.durable if durable else self.scripts).run(name, self.keys.ingress, *args, oom=oom)
 
 
 class Yard:
     """All shards of a deployment. Open it inside the loop that uses it."""
 
-    def __init__(
-        self, redis: Redis, blocking: Redis, tags: list[str], library: Library, clock: Clock, schemas: Schemas = THIS_VERSION
-    ) -> None:
-        self.redis: Any = redis
-        self.blocking: Any = blocking
+    def __init__(self, links: Links, tags: list[str], library: Library, clock: Clock, schemas: Schemas = THIS_VERSION) -> None:
+        self._links = links
+        self._library = library
+        self.redis: Any = links.control.redis
+        self.blocking: Any = links.control.blocking
         self.clock = clock
         self.schemas = schemas
-        # A server that lost this version's scripts may have been migrated past it: it is asked before it is taught.
-        self.scripts = Scripts(redis, library, clock, before_teaching=lambda: check_layout(redis, schemas))
-        self.shards = tuple(Shard(n, Keys(tag), self.scripts, redis, blocking, clock) for n, tag in enumerate(tags))
+        self._senders: dict[tuple[int, DurableAck | None], Scripts] = {}
+        self.shards = tuple(self._shard(n, Keys(tag)) for n, tag in enumerate(tags))
 
     @classmethod
     async def open(
@@ -68,24 +75,45 @@ class Yard:
         clock: Clock | None = None,
         schemas: Schemas = THIS_VERSION,
     ) -> Yard:
-        """Connect to the deployment at `url`, making it if it is new.
+        """Connect to the deployment at `url` (state/target.py), making it if it is new.
 
-        `shards` is used at the first start alone (None: 1). `schemas` are those this version knows.
+        `shards` is used at the first start alone (None: as the URL says, else 1). `schemas` are those this version knows.
 
         Raises:
             StoreUnavailable: the server does not answer.
-            Unsupported: it is too old, evicts, or holds another layout than asked for.
+            Unsupported: it is too old, evicts, cannot confirm what `durable_ack` asks for, or holds another layout than asked for.
+            ConfigError: the URL cannot be read, or is not that of this kind of server.
         """
-        redis = connect(url)
-        blocking = connect(url, blocking=True, max_connections=4096)
+        target = parse_target(url)
+        links = Links(target)
         try:
-            await check_server(redis)
-            layout = await read_layout(redis, schemas=schemas, shards=shards)
+            await links.check()
+            layout = await read_layout(links.control.redis, schemas=schemas, shards=shards or target.shards)
         except BaseException:
-            await redis.aclose()
-            await blocking.aclose()
+            await links.aclose()
             raise
-        return cls(redis, blocking, shard_tags(layout.shards), library or Library(), clock or SystemClock(), schemas)
+        return cls(links, shard_tags(layout.shards), library or Library(), clock or SystemClock(), schemas)
+
+    def _shard(self, n: int, keys: Keys) -> Shard:
+        link, ack = self._links.to(keys.tag), self._links.target.durable_ack
+        scripts = self._sender(link, None)
+        # Calls that wait for a confirmation travel apart, so that the others do not wait with them.
+        durable = scripts if ack == "none" else self._sender(link, ack)
+        return Shard(n, keys, scripts, durable, link.redis, link.blocking, self.clock)
+
+    def _sender(self, link: Link, ack: DurableAck | None) -> Scripts:
+        """Return what sends scripts over this link; calls of all its shards travel together."""
+        if (id(link), ack) not in self._senders:
+            redis, schemas = self.redis, self.schemas
+            self._senders[id(link), ack] = Scripts(
+                link.redis,
+                self._library,
+                self.clock,
+                # A server that lost this version's scripts may have been migrated past it: it is asked before it is taught.
+                before_teaching=lambda: check_layout(redis, schemas),
+                confirm=Confirm(ack) if ack else None,
+            )
+        return self._senders[id(link), ack]
 
     def shard_for(self, session_key: str) -> Shard:
         """Return the shard that owns a session."""
@@ -98,21 +126,26 @@ class Yard:
     @property
     def commands_sent(self) -> int:
         """Commands that script calls of this process have sent so far."""
-        return self.scripts.sent
+        return sum(scripts.sent for scripts in self._senders.values())
+
+    async def check(self) -> list[ServerFacts]:
+        """Return what every server says of itself; errors as `open`."""
+        return await self._links.check()
 
     async def ping(self) -> None:
-        """Return when the server answers.
+        """Return when every server answers.
 
         Raises:
-            StoreUnavailable: it does not.
+            StoreUnavailable: one does not.
         """
-        try:
-            await self.redis.ping()
-        except (TimeoutError, rx.RedisError, OSError) as error:
-            raise StoreUnavailable(f"{describe(self.redis)} does not answer: {error}") from error
+        for link in self._links.all():
+            try:
+                await link.redis.ping()
+            except (TimeoutError, rx.RedisError, OSError) as error:
+                raise StoreUnavailable(f"{describe(link.redis)} does not answer: {error}") from error
 
     async def aclose(self) -> None:
         """Let go of all connections."""
-        await self.scripts.aclose()
-        await self.redis.aclose()
-        await self.blocking.aclose()
+        for scripts in self._senders.values():
+            await scripts.aclose()
+        await self._links.aclose()
