@@ -13,7 +13,7 @@ WORKERS ?= auto
 ARGS ?=
 SOURCES := $(wildcard turnyard dispatcher workers platforms tests benches examples hatch_build.py)
 
-.PHONY: help setup demo test check format bench mutations spec wheel lock clean
+.PHONY: help setup demo test check format bench chaos mutations spec wheel lock clean
 
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -46,6 +46,9 @@ format: setup ## rewrite the sources in the one format, and fix what can be fixe
 
 bench: setup ## the numbers of docs/performance.md (JSON=out.json writes them, ONLY=name runs one)
 	@$(BIN)/python -m benches $(if $(JSON),--json $(JSON)) $(if $(ONLY),--only $(ONLY)) $(ARGS)
+
+chaos: setup ## real processes under seeded faults, judged by the oracles (SECONDS=120, SEED=7 for one; SEEDS=5 seeds else)
+	@$(BIN)/python -m tests.faults.chaos --seconds $(or $(SECONDS),60) --seeds $(or $(SEEDS),5) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 mutations: setup ## take each rule out of a copy of the sources and of the model, and name the test that notices (ARGS=word narrows)
 	@$(BIN)/python -m tests.mutations $(ARGS)

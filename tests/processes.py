@@ -67,7 +67,7 @@ class Role:
 
     def kill_all(self) -> None:
         """Kill it and all that it started, at once, as a host does that goes down."""
-        for pid in [*_descendants(self.process.pid), self.process.pid]:
+        for pid in [*descendants(self.process.pid), self.process.pid]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait()
@@ -116,8 +116,9 @@ def _children(pid: int) -> list[int]:
         return []
 
 
-def _descendants(pid: int) -> list[int]:
-    return [found for child in _children(pid) for found in [*_descendants(child), child]]
+def descendants(pid: int) -> list[int]:
+    """Return what a process started, the youngest first."""
+    return [found for child in _children(pid) for found in [*descendants(child), child]]
 
 
 @pytest.fixture

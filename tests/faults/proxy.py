@@ -29,7 +29,7 @@ _FUNCTION = re.compile(rb"ty_[0-9a-f]+_(\w+?)(_plain)?")
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command on its way to the server. `nth` counts those of its process from 1; `words` are its first six.
+    """A command on its way to the server. `nth` counts those of its process from 1; `words` are its first eight.
 
     `what` is how people call it: the script's name for a call of a function, else the command in lower case.
     """

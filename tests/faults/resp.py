@@ -10,7 +10,7 @@ _LISTS = b"*~>"
 _PAIRS = b"%|"
 _ATTRIBUTE = ord("|")
 _PUSH = ord(">")
-_HEAD_WORDS = 6
+_HEAD_WORDS = 8  # up to the number of a commit
 
 
 class Frames:
@@ -60,7 +60,7 @@ def is_push(frame: bytes) -> bool:
 
 
 def head_words(frame: bytes) -> tuple[bytes, ...]:
-    """Return the first words of a command, at most six."""
+    """Return the first words of a command, at most eight."""
     if not frame.startswith(b"*"):
         return tuple(frame.split()[:_HEAD_WORDS])
     end = frame.find(b"\r\n")

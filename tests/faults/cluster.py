@@ -1,0 +1,211 @@
+"""A whole deployment as processes behind the proxy, which can be killed, stopped and started one by one.
+
+Whatever ends is started again, as Kubernetes would; the server keeps its file, so it may be killed, too. Every process
+is tied to this one and leads a session of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from tests.faults.history import DIRECTORY
+from tests.faults.proxy import Proxy
+from tests.processes import FAST, ROOT, descendants
+from turnyard.state.binaries import find_server
+from turnyard.state.embedded import server_arguments
+from turnyard.state.keys import Keys, shard_tags
+from turnyard.state.scripts import Library
+
+START_WAIT_S = 10.0
+SKEWED = """local function now()
+  local t = call('TIME')
+  return t[1] * 1000 + math.floor(t[2] / 1000) + tonumber(call('GET', P .. 'test:skew') or 0)
+end
+"""
+
+
+@dataclass
+class Cluster:
+    """The server, the proxy before it and the roles; `directory` holds their data, logs and histories."""
+
+    directory: Path
+    seed: int
+    seconds: float
+    roles: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict[str, "subprocess.Popen[bytes]"])
+    stopped: set[int] = field(default_factory=set[int])
+    ending: bool = False
+
+    def __post_init__(self) -> None:
+        self.socket = self.directory / "s"
+        self.direct_url = f"unix://{self.socket}"
+        self.proxy = Proxy(self.socket, self.directory / "p")
+        self.peek: Any = redis.Redis.from_url(self.direct_url, socket_timeout=2)
+        self.keys = Keys(shard_tags(1)[0])
+        self.commands = self._commands(self.proxy.url, _free_port())
+
+    def _commands(self, url: str, port: int) -> dict[str, list[str]]:
+        app = f"{Path(__file__).with_name('app.py')}:app"
+        self.http_url = f"http://127.0.0.1:{port}"
+        worker = ["workers", "worker", "--redis", url, "--app", app, "--processes", "2"]
+        load = ["tests.faults.load", url, self.http_url, str(self.seed), str(self.seconds)]
+        return {
+            "dispatcher-0": ["dispatcher", "--redis", url],
+            "dispatcher-1": ["dispatcher", "--redis", url],
+            "worker-0": worker,
+            "worker-1": worker,
+            "lifted-0": ["workers", "lifted", "--redis", url, "--app", app, "--processes", "2"],
+            "platform-0": ["platforms", "http", "--redis", url, "--port", str(port)],
+            "sender-0": ["tests.faults.fake_sender", url, str(self.directory / "delivered")],
+            "bare-0": ["tests.faults.bare_worker", url],
+            "load-0": [*load, "0", "2"],
+            "load-1": [*load, "1", "2"],
+        }
+
+    def __enter__(self) -> Cluster:
+        (self.directory / "orders").mkdir()
+        self.start_server()
+        self.proxy.__enter__()
+        self.load_skewed()
+        self.heal()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in list(self.roles):
+            self.kill(name)
+        self.proxy.__exit__()
+        self.peek.close()
+        self.server.kill()
+        self.server.wait()
+
+    # -- the server
+
+    def start_server(self) -> None:
+        """Start the server on the data it left, and wait until it answers."""
+        binary = find_server()
+        assert binary is not None, "no Redis or Valkey server on this machine"
+        data = self.directory / "data"
+        data.mkdir(exist_ok=True)
+        command = [*_leash(), *server_arguments(binary, directory=data, socket=self.socket)]
+        with (self.directory / "server.log").open("ab") as log:
+            self.server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        until = time.monotonic() + START_WAIT_S
+        while self.ask("PING") is None:
+            assert self.server.poll() is None, f"the server did not start: see {self.directory}/server.log"
+            assert time.monotonic() < until, "the server does not answer"
+            time.sleep(0.01)
+
+    def ask(self, *command: Any) -> Any:
+        """Ask the server directly; None when it does not answer."""
+        try:
+            return self.peek.execute_command(*command)
+        except (redis.RedisError, OSError):
+            return None
+
+    def load_skewed(self) -> None:
+        """Give the server the product's scripts under their own names, with a clock that adds what the test says.
+
+        A process that finds them missing loads those without; then there is no skew until this is called again.
+        """
+        product, skewed = Library(), Library(clock_lua=SKEWED)
+        self.ask("FUNCTION", "LOAD", "REPLACE", skewed.source.replace(skewed.version, product.version))
+
+    def skew(self, ms: int) -> None:
+        """Let the scripts' clock be that far ahead."""
+        self.load_skewed()
+        self.ask("SET", self.keys.prefix + "test:skew", ms)
+
+    # -- processes
+
+    def start(self, name: str) -> None:
+        """Start one role."""
+        environment = {**os.environ, **FAST, "PYTHONPATH": str(ROOT), DIRECTORY: str(self.directory)}
+        environment["TURNYARD__PLATFORMS__HTTP__PUBLIC_URL"] = self.http_url
+        command = [*_leash(), sys.executable, "-m", *self.commands[name]]
+        with (self.directory / f"{name}.log").open("ab") as log:
+            self.roles[name] = subprocess.Popen(
+                command, cwd=self.directory, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def pids(self, name: str) -> list[int]:
+        """Return the processes of a role, those that it started first."""
+        pid = self.roles[name].pid
+        return [*descendants(pid), pid]
+
+    def children(self, name: str) -> list[int]:
+        """Return what a role started, sorted."""
+        return sorted(descendants(self.roles[name].pid))
+
+    def kill(self, name: str) -> None:
+        """Kill a role with all that it started."""
+        for pid in self.pids(name):
+            send(pid, signal.SIGKILL)
+        self.roles[name].wait()
+
+    def stop(self, pids: list[int]) -> None:
+        """Freeze processes."""
+        for pid in pids:
+            send(pid, signal.SIGSTOP)
+            self.stopped.add(pid)
+
+    def go_on(self, pids: list[int]) -> None:
+        """Thaw them."""
+        for pid in pids:
+            send(pid, signal.SIGCONT)
+            self.stopped.discard(pid)
+
+    def heal(self) -> None:
+        """Start what does not run, but for a load that is done."""
+        if self.server.poll() is not None:
+            self.start_server()
+        for name in self.commands:
+            process = self.roles.get(name)
+            if process is not None and process.poll() is None:
+                continue
+            if not (self.directory / f"{name}.done").exists() and not (name.startswith("load") and process is not None):
+                self.start(name)
+
+    def calm(self) -> None:
+        """End all faults: nothing is held, delayed or frozen, and everything runs."""
+        self.go_on(list(self.stopped))
+        self.go_on([self.server.pid])
+        self.proxy.delay_s = 0.0
+        self.proxy.release()
+        self.heal()
+        self.skew(0)
+
+    def loads(self) -> set[int]:
+        """Return the processes of the load."""
+        return {process.pid for name, process in self.roles.items() if name.startswith("load")}
+
+    def loaded(self) -> bool:
+        """Tell whether the load has said and heard all it has to."""
+        return all((self.directory / f"{name}.done").exists() for name in self.commands if name.startswith("load"))
+
+
+def send(pid: int, number: int) -> None:
+    """Send a signal, if the process is still there."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _leash() -> list[str]:
+    """Tie a process to this one, so that a killed run leaves nothing behind."""
+    return ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
