@@ -14,6 +14,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Thread
@@ -27,6 +28,7 @@ from turnyard.opening import open_yard
 from turnyard.state import fleet
 from turnyard.state.shares import first_parts
 from turnyard.state.witness import Witness
+from turnyard.tools.runtime import THREAD
 
 from .board import Board, Line
 from .lease import Lease
@@ -45,8 +47,7 @@ _COLLECT_AFTER = 10_000
 EXIT_UNFINISHED = 1
 _AGAIN_S = 0.5
 _TICK_S = 0.25
-_MOST_THREADS = 256
-_SPARE_THREADS = 8
+_MOST_THREADS = 64
 _THREADS_GRACE_S = 1.0
 _LOOK_AGAIN_S = 0.01
 _HELD_EVERY_TICKS = 4
@@ -101,8 +102,8 @@ class ChildProcess:
         """Live; return the exit code."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._drain.set)
-        # Plain functions run in threads; one that hangs for ever must not take the place of another turn's.
-        threads = ThreadPoolExecutor(min(_MOST_THREADS, self._options.concurrency + _SPARE_THREADS))
+        # For what the app hands to threads by itself; the bodies of plain functions have threads of their own.
+        threads = ThreadPoolExecutor(_MOST_THREADS)
         loop.set_default_executor(threads)
         link = await Link.over(sock)
         async with asyncio.TaskGroup() as group:
@@ -126,13 +127,13 @@ class ChildProcess:
         return code
 
     async def _end_of(self, threads: ThreadPoolExecutor) -> bool:
-        """Wait a moment for the threads of plain functions; return whether all of them are done."""
+        """Wait a moment for the threads of the app and of plain functions; return whether all of them are done."""
         ending = Thread(target=threads.shutdown, kwargs={"cancel_futures": True}, daemon=True)
         ending.start()
         until_s = self._clock.monotonic() + _THREADS_GRACE_S
-        while ending.is_alive() and self._clock.monotonic() < until_s:
+        while (busy := ending.is_alive() or _tool_threads()) and self._clock.monotonic() < until_s:
             await self._clock.sleep(_LOOK_AGAIN_S)
-        return not ending.is_alive()
+        return not busy
 
     async def _live(self, owner: str, yard: Yard, link: Link, group: asyncio.TaskGroup, helpers: list[asyncio.Task[None]]) -> bool:
         """Work under this name and those that follow it; return whether everything was handed back."""
@@ -227,6 +228,11 @@ class ChildProcess:
                 link.send(held=self._work.held())
             count += 1
             await self._clock.sleep(_TICK_S)
+
+
+def _tool_threads() -> bool:
+    """Tell whether a plain function is still running, as one does that was cut off at its time limit."""
+    return any(thread.name == THREAD for thread in threading.enumerate())
 
 
 def _settle_memory() -> None:

@@ -53,6 +53,21 @@ def sleepy(seconds: float) -> str:
     time.sleep(seconds)
     return "woke up"
 
+@tool(timeout=0.05)
+async def late(n: int) -> str:
+    """Take longer than it may, and say when it is gone."""
+    note(f"late+{n}")
+    try:
+        await asyncio.sleep(600)
+    finally:
+        note(f"late-{n}")
+
+@tool(timeout=0.05)
+def stuck(n: int) -> str:
+    """Take longer than it may in a thread that nothing can stop."""
+    note("stuck")
+    time.sleep(600)
+
 @tool(park=600)
 async def order(ctx, name: str) -> str:
     """Order something from a vendor, who answers later."""
@@ -88,7 +103,7 @@ async def burn(name: str) -> str:
     return f"burnt {name}"
 
 app = App()
-app.agent("hello", model="scripted:hello.yaml", instructions="Be brief.", tools=[add, order, kill, sleepy, again, once, block, loud, render, burn])
+app.agent("hello", model="scripted:hello.yaml", instructions="Be brief.", tools=[add, order, kill, sleepy, again, once, block, loud, render, burn, late, stuck])
 '''
 
 SCRIPT = """
@@ -107,6 +122,10 @@ replies:
   - {when: "^block (?P<s>[0-9.]+)$", text: "then: {result}"}
   - {when: "^order (?P<g>\\\\w+)$", calls: [{name: order, args: {name: "{g}"}}]}
   - {when: "^order (?P<g>\\\\w+)$", text: "it is ordered"}
+  - {when: "^late$", calls: [{name: late, args: {n: 1}}, {name: late, args: {n: 2}}, {name: late, args: {n: 3}}]}
+  - {when: "^late$", text: "they were late"}
+  - {when: "^stuck$", calls: [{name: stuck, args: {n: 1}}, {name: stuck, args: {n: 2}}, {name: stuck, args: {n: 3}}, {name: stuck, args: {n: 4}}]}
+  - {when: "^stuck$", text: "they were stuck"}
   - {when: "^kill$", calls: [{name: kill, args: {n: 1}}]}
   - {when: "^sleepy (?P<s>[0-9.]+)$", calls: [{name: sleepy, args: {seconds: "{s}"}}]}
   - {when: "^sleepy (?P<s>[0-9.]+)$", text: "then: {result}"}

@@ -7,12 +7,14 @@ model. Only the text of a `ToolError` is shown to the model; other failures get 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import json
 import logging
 import secrets
 from collections.abc import Coroutine
 from dataclasses import dataclass, fields, is_dataclass
+from threading import Thread
 from typing import Any
 
 from pydantic import BaseModel
@@ -25,6 +27,7 @@ from turnyard.tools.park import Park
 from turnyard.tools.tool import Tool
 
 OUTPUT_BYTES = 65_536
+THREAD = "turnyard tool"  # the name of each thread that runs a plain function
 # How long a cancelled body may tidy up before the turn goes on without it.
 _GRACE_S = 1.0
 
@@ -94,20 +97,33 @@ def _body(tool: Tool[..., Any], given: dict[str, Any], ctx: ToolContext[Any]) ->
 
 
 async def _in_thread(tool: Tool[..., Any], first: tuple[Any, ...], given: dict[str, Any]) -> Any:
-    """Run a plain function in a thread, and whatever awaitable it returns here."""
-    scope = contextvars.copy_context()
+    """Run a plain function in a thread of its own, and whatever awaitable it returns here.
 
-    def call() -> tuple[Any, BaseException | None]:
+    A pool would be full once enough bodies that nothing can stop were left behind in it.
+    """
+    scope = contextvars.copy_context()
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
+
+    def call() -> None:
         # A future cannot carry StopIteration, so what is raised travels as a value.
         try:
-            return scope.run(tool.function, *first, **given), None
+            outcome = scope.run(tool.function, *first, **given), None
         except BaseException as error:  # noqa: BLE001 - raised again on the loop's side
-            return None, error
+            outcome = None, error
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits any more
+            loop.call_soon_threadsafe(_settle, ended, outcome)
 
-    result, error = await asyncio.get_running_loop().run_in_executor(None, call)
+    Thread(target=call, name=THREAD, daemon=True).start()
+    result, error = await ended
     if error is not None:
         raise error
     return await result if asyncio.iscoroutine(result) else result
+
+
+def _settle(future: asyncio.Future[Any], value: Any) -> None:
+    if not future.done():
+        future.set_result(value)
 
 
 def _parked(tool: Tool[..., Any], park: Park) -> ToolOutcome:
