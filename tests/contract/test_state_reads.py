@@ -226,7 +226,7 @@ async def test_a_reason_is_named_for_each_way_of_standing_still(scene: Scene) ->
     assert await code() == "no_dispatcher"
     await scene.tick()
     await scene.dispatch()
-    assert await code() == "no_worker_for_agent"
+    assert await code() == "no_worker_for_pool"
     owner = await scene.worker()
     view = await scene.start(owner)
     assert await code() == "running"
@@ -235,7 +235,7 @@ async def test_a_reason_is_named_for_each_way_of_standing_still(scene: Scene) ->
     assert await code("behind") == "no_capacity"
     made = call(view, 0, "approval", awaited=True)
     await scene.commit(await scene.ask(view, made), park=(Park(made.id, 60_000),), ending="park")
-    assert await code() == "parked"
+    assert await code() == "approval"
     await set_limits(scene.yard.shards[0], max_concurrent_turns=9, tenants={"default": 1})
     await scene.dispatch()
     await scene.say(session="third")
@@ -243,7 +243,7 @@ async def test_a_reason_is_named_for_each_way_of_standing_still(scene: Scene) ->
     assert await code("third") == "tenant_cap"
     await scene.say(session="slow", delay_ms=5000)
     await scene.dispatch()
-    assert await code("slow") == "debounce"
+    assert await code("slow") == "delayed"
     await scene.control("pause", session="third")
     await scene.dispatch()
     assert await code("third") == "paused"

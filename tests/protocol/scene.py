@@ -252,6 +252,15 @@ class Scene:
 
     # -- what can be seen
 
+    @property
+    def owners(self) -> list[str]:
+        """Every incarnation this scene started, the first one first."""
+        return list(self._lists)
+
+    def hears(self, owner: str, lists: tuple[str, ...]) -> None:
+        """Let a worker take from these lists, too, as its beat told it."""
+        self._lists[owner].extra = lists
+
     def shard(self, session: str = "s", tenant: str = "default") -> Shard:
         return self.yard.shard_for(session_key(tenant, session))
 

@@ -23,7 +23,7 @@ async def write(scene: Scene, schema: int) -> None:
 async def hear(scene: Scene, owner: str) -> tuple[str, ...]:
     """Let a worker beat and take from the lists that it is told."""
     lists = (await fleet.beat(scene.yard.shards[0], owner, held=-1)).lists
-    scene._lists[owner].extra = lists  # pyright: ignore[reportPrivateUsage]
+    scene.hears(owner, lists)
     return lists
 
 

@@ -160,5 +160,5 @@ async def test_a_session_that_waits_for_a_worker_says_so(scene: Scene) -> None:
     await scene.tick()  # the held clock is ahead of the server's, so this counts as just now
     found = await explain(scene.yard, tenant="default", session="s")
     assert found is not None
-    assert found.code == "no_worker_for_agent"
+    assert found.code == "no_worker_for_pool"
     assert await explain(scene.yard, tenant="other", session="s") is None

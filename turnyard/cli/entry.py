@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import typer
 
-from turnyard.cli import chat, demo, jobs, operators, project, roles, up
+from turnyard.cli import chat, demo, explain, jobs, operators, project, roles, up
 from turnyard.cli.output import say
 from turnyard.errors import TurnyardError
 from turnyard.lifecycle import FAILED, INTERRUPTED, OK, exit_code
@@ -35,7 +35,7 @@ app.command(rich_help_panel=FIRST_STEPS)(project.run)
 app.command(rich_help_panel=CLIENTS)(chat.chat)
 app.command(rich_help_panel=CLIENTS)(jobs.submit)
 app.command(rich_help_panel=CLIENTS)(jobs.follow)
-app.command(rich_help_panel=CLIENTS)(operators.explain)
+app.command(rich_help_panel=CLIENTS)(explain.explain)
 app.command(rich_help_panel=OPERATORS)(operators.agents)
 app.command(rich_help_panel=OPERATORS)(operators.doctor)
 app.command(rich_help_panel=OPERATORS)(project.version)

@@ -160,7 +160,25 @@ def follow(
 
 
 # Explanations of a session that will go on by itself; anything else waits for the world outside.
-BUSY = frozenset({"running", "ready", "debounce", "retry_delay"})
+BUSY = frozenset(
+    [
+        "running",
+        "over_quantum",
+        "cancelling",
+        "cancel_overdue",
+        "poisoned",
+        "ghost_owner",
+        "amnesty",
+        "assigned",
+        "assignment_overdue",
+        "queued",
+        "ingress_backlog",
+        "not_woken",
+        "debounce",
+        "delayed",
+        "retry_delay",
+    ]
+)
 
 
 async def _wait(client: Client, job: str, timeout_s: float) -> dict[str, Any]:

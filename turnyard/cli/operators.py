@@ -1,8 +1,7 @@
-"""What operators ask a running yard: who works, which agents there are, why a session stands still, what is broken."""
+"""What operators ask a running yard: who works, which agents there are, what is broken."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -38,30 +37,6 @@ def workers_list(as_json: Json = False, url: Url = None, key: Key = None, config
         key=lambda row: (row["role"] != "worker", -row["running"], row["pid"]),
     )
     show(rows, WORKER_COLUMNS, as_json=as_json, empty="no worker is alive; start one: turnyard worker MOD:APP")
-
-
-def explain(
-    session: Annotated[str, typer.Argument(metavar="SESSION")],
-    as_json: Json = False,
-    url: Url = None,
-    key: Key = None,
-    config: Config = None,
-) -> None:
-    """Say why a session moves or does not, and what to do about it."""
-    found = with_client(lambda client: client.explain(session), url=url, key=key, config=config)
-    if as_json:
-        write_json(found)
-        return
-    write(f"{found['code']}: {found.get('detail') or ''}".rstrip(": "))
-    facts: dict[str, Any] = found.get("facts") or {}
-    calls: list[dict[str, Any]] = facts.get("calls") or []
-    for call in calls:
-        until = (
-            datetime.fromtimestamp(call["until_ms"] / 1000, UTC).isoformat(timespec="seconds") if call.get("until_ms") else "no deadline"
-        )
-        write(f"  {call.get('tool') or call.get('call')} ({call.get('kind')}) until {until}")
-    if found.get("fix"):
-        write(f"fix: {found['fix']}")
 
 
 def doctor(

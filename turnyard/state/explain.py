@@ -1,28 +1,33 @@
-"""Why a session is not moving, and what would move it."""
+"""Why a session is not moving, and what would move it.
+
+One read-only script and a look at the server's memory; whoever asks changes nothing. The rules are in reasons.py and its
+neighbours; the codes in `reasons.FIXES`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from turnyard.state.reads import reading, text
-from turnyard.state.sessions import read_session
+from redis import exceptions as rx
+
+from turnyard.records.ids import session_key
+from turnyard.state.connection import parse_info
+from turnyard.state.dead import list_letters
+from turnyard.state.reads import reading
+from turnyard.state.reasons import Explanation, because
+from turnyard.state.standing import read_standing
+from turnyard.state.turn_reasons import why_assigned, why_ready, why_running
+from turnyard.state.wait_reasons import beside, why_idle, why_parked
 
 if TYPE_CHECKING:
-    from turnyard.state.sessions import ParkedCall, SessionView
+    from turnyard.state.standing import Standing
     from turnyard.state.yard import Shard, Yard
 
+__all__ = ["Explanation", "explain", "explain_standing"]
+
 _DISPATCHER_GONE_MS = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """One answer. `code` is a stable word, `detail` says it for this session, `fix` what would change it."""
-
-    code: str
-    detail: str
-    fix: str
-    facts: dict[str, Any] = field(default_factory=dict[str, Any])
+_WHY = {"running": why_running, "assigned": why_assigned, "ready": why_ready, "parked": why_parked, "idle": why_idle}
 
 
 async def explain(yard: Yard, *, tenant: str, session: str) -> Explanation | None:
@@ -31,73 +36,59 @@ async def explain(yard: Yard, *, tenant: str, session: str) -> Explanation | Non
     Raises:
         StoreUnavailable: the server did not answer.
     """
-    view = await read_session(yard, tenant=tenant, session=session)
-    if view is None:
+    sid = session_key(tenant, session)
+    shard = yard.shard_for(sid)
+    standing = await read_standing(shard, sid)
+    if standing is None:
         return None
-    shard = yard.shard_for(view.key)
-    with reading(f"session {session}"):
-        seconds, micros = await shard.redis.time()
-        now_ms = seconds * 1000 + micros // 1000
-        tick = int(await shard.redis.hget(shard.keys.limits, "tick") or 0)
-    if view.paused:
-        return Explanation("paused", f"session {session} is paused; it accepts messages and runs nothing", "resume the session")
-    if view.state == "running":
-        age_s = round((now_ms - view.begun_ms) / 1000, 1)
-        facts = {"holder": view.holder, "step": view.rev, "age_s": age_s}
-        return Explanation(
-            "running", f"worker {view.holder} has run it for {age_s} s, {view.rev} steps so far", "wait, or cancel the turn", facts
-        )
-    if now_ms - tick > _DISPATCHER_GONE_MS and (view.state == "ready" or view.inbox):
-        return Explanation(
-            "no_dispatcher", "no dispatcher has ticked lately, so nothing is admitted", "start a dispatcher: turnyard dispatcher"
-        )
-    if view.state == "ready":
-        return await _why_ready(shard, view)
-    if view.parked and view.state == "parked":
-        return _parked([p for p in view.parked if p.awaited] or view.parked)
-    return await _why_idle(shard, view, now_ms)
+    found = explain_standing(standing, full=await _is_full(shard))
+    if not standing.number("dd"):
+        return found
+    letters = await list_letters(yard, tenant=tenant, session=session, limit=10)
+    ids = [letter.id for letter in letters]
+    age_ms = standing.age(max((letter.at_ms for letter in letters), default=None))
+    also = tuple(replace(x, facts=x.facts | {"ids": ids}, age_ms=age_ms) if x.code == "dead_letter" else x for x in found.also)
+    return replace(found, also=also)
 
 
-def _parked(calls: list[ParkedCall]) -> Explanation:
-    names = ", ".join(f"{p.tool} ({p.kind})" for p in calls)
-    facts = {"calls": [{"call": p.call, "tool": p.tool, "kind": p.kind, "until_ms": p.deadline_ms} for p in calls]}
-    return Explanation("parked", f"waits for {names}", "answer the call, cancel the turn, or wait for its deadline", facts)
+def explain_standing(s: Standing, *, full: bool = False) -> Explanation:
+    """Return the explanation of what was read; `full`: the server is at its memory limit."""
+    return replace(_first(s, full=full), also=tuple(beside(s)))
 
 
-async def _why_idle(shard: Shard, view: SessionView, now_ms: int) -> Explanation:
-    with reading(f"session {view.id}"):
-        waiting = await shard.redis.execute_command("XRANGE", shard.keys.next(view.key), "-", "+", "COUNT", 100)
-    due = [int(float(f[b"du"])) for _, f in waiting if b"du" in f]
-    if due:
-        seconds = max(0.0, round((min(due) - now_ms) / 1000, 1))
-        detail = f"messages wait {seconds} s more: for others to come, or because they were sent for later"
-        return Explanation("debounce", detail, "wait, or send with mode steer", {"due_ms": min(due)})
-    if view.parked:
-        found = _parked(view.parked)
-        return Explanation("idle", f"nothing to do; {found.detail} in the background", found.fix, found.facts)
-    return Explanation("idle", "nothing waits for it", "send a message")
+def _first(s: Standing, *, full: bool) -> Explanation:
+    busy = s.state != "idle" or s.inbox.waking or s.next.waking or s.backlog.get("mine")
+    if full and busy:
+        detail = "the Redis server is at its memory limit: steps wait to be stored"
+        return because(s, "store_full", detail, holder="server", since_ms=_waits_since(s), state=s.state)
+    if s.state == "running":
+        return why_running(s)
+    if s.raw.get("pz") and not s.raw.get("cancelled"):
+        detail = "it is paused: it accepts messages and runs nothing"
+        return because(s, "paused", detail, holder="operator", since_ms=s.number("pa"), waiting=s.number("q"))
+    if _wants_dispatcher(s) and (s.tick_ms is None or s.now_ms - s.tick_ms > _DISPATCHER_GONE_MS):
+        detail = "no dispatcher has ticked lately, so nothing is admitted"
+        return because(s, "no_dispatcher", detail, holder="dispatcher", since_ms=s.tick_ms or _waits_since(s))
+    return _WHY[s.state](s)
 
 
-async def _why_ready(shard: Shard, view: SessionView) -> Explanation:
-    flow = f"{view.tenant}/{view.agent}"
-    with reading(f"limits of shard {shard.n}"):
-        limits = {text(k): text(v) for k, v in (await shard.redis.hgetall(shard.keys.limits)).items()}
-        running = await shard.redis.zcard(shard.keys.prefix + "running")
-        servers = await shard.redis.hlen(f"{shard.keys.prefix}serve:{view.pool}:{view.agent}")
-    if not servers:
-        fix = f"start a worker that has it: turnyard worker MOD:APP --pool {view.pool}"
-        return Explanation("no_worker_for_agent", f"no live worker of pool {view.pool} serves agent {view.agent}", fix)
-    if running >= int(limits.get("max", 200)):
-        return Explanation("no_capacity", f"all {running} slots are in use", "wait, or raise limits.max_concurrent_turns")
-    blocked = limits.get(f"b:{flow}", "")
-    if blocked.startswith("t/"):
-        return Explanation(
-            "tenant_cap", f"tenant {view.tenant} runs as many turns as it may", f"wait, or raise tenants.{view.tenant}.max_concurrent_turns"
-        )
-    if blocked.startswith("a/") and f"l:{blocked}" in limits:
-        fix = f"wait, or raise the limit of agent {view.agent}"
-        return Explanation("agent_cap", f"agent {view.agent} runs as many turns as it may", fix)
-    if blocked.startswith("a/"):
-        detail = f"the workers of agent {view.agent} have no room, or are older than the turn"
-        return Explanation("no_capacity", detail, "wait, or add workers that have this version of the agent")
-    return Explanation("no_capacity", f"pool {view.pool} has no free worker", "wait, or add workers to the pool")
+def _waits_since(s: Standing) -> int | None:
+    """Return since when it has had something to do."""
+    begun = s.number("bg") if s.state == "running" else s.number("rs") if s.state == "ready" else 0
+    return begun or s.inbox.oldest_ms or s.next.oldest_ms or s.backlog.get("oldest")
+
+
+def _wants_dispatcher(s: Standing) -> bool:
+    overdue = s.next.due_ms is not None and s.next.due_ms <= s.now_ms
+    return s.state in ("ready", "assigned") or bool(s.inbox.waking or s.next.waking or s.backlog.get("mine") or overdue)
+
+
+async def _is_full(shard: Shard) -> bool:
+    """Tell whether the server is at its memory limit; a server that would not say is taken not to be."""
+    try:
+        with reading("the server's memory"):
+            info = parse_info(await shard.redis.execute_command("INFO", "memory"))
+    except rx.ResponseError:
+        return False
+    limit = int(info.get("maxmemory") or 0)
+    return 0 < limit <= int(info.get("used_memory") or 0)

@@ -55,9 +55,9 @@ FRAGMENTS = (
     "fleet",
     "upkeep",
 )
-NAMES = (MARK, "accept", "dispatch", "begin", "begin_row", "commit", "beat", "tick", "take", "sent", "inspect", "letter", "census")
+NAMES = (MARK, "accept", "dispatch", "begin", "begin_row", "commit", "beat", "tick", "take", "sent", "inspect", "letter", "census", "explain")
 REFUSED_WHEN_FULL = frozenset({"accept", "commit"})
-_FLAGS = {"inspect": "no-writes", "census": "no-writes"}
+_FLAGS = {"inspect": "no-writes", "census": "no-writes", "explain": "no-writes"}
 _BATCH = 64
 _ATTEMPTS = 4
 _PAUSE_S = 0.05

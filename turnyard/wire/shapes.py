@@ -160,15 +160,29 @@ class EntryShape(Shape):
     body: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
+class AlsoShape(Shape):
+    """What else is to be said of a session."""
+
+    code: str
+    detail: str | None = None
+    fix: str | None = None
+    holder: dict[str, Any] | None = None
+    age_ms: int | None = None
+    facts: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
 class ExplainShape(Shape):
-    """Why a session does not move, and what to do about it."""
+    """Why a session does not move, and what to do about it. `holder` is who or what it waits for, `age_ms` how long already."""
 
     session: str
     object: Literal["explanation"] = "explanation"
     code: str
     detail: str | None = None
     fix: str | None = None
+    holder: dict[str, Any] | None = None
+    age_ms: int | None = None
     facts: dict[str, Any] = Field(default_factory=dict[str, Any])
+    also: list[AlsoShape] = Field(default_factory=list[AlsoShape])
 
 
 class Page(Shape):

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from turnyard.records.jobs import Job
 from turnyard.records.log import LogRecord
 from turnyard.wire.shapes import (
+    AlsoShape,
     EntryShape,
     ExplainShape,
     JobErrorShape,
@@ -157,9 +158,18 @@ def session_shape(view: SessionView) -> SessionShape:
 
 def explain_shape(session: str, explanation: Explanation) -> ExplainShape:
     """Return the answer to "why does it not move?"."""
-    return ExplainShape(
-        session=session, code=explanation.code, detail=explanation.detail or None, fix=explanation.fix or None, facts=explanation.facts
-    )
+    return ExplainShape(session=session, also=[AlsoShape(**_said(more)) for more in explanation.also], **_said(explanation))
+
+
+def _said(explanation: Explanation) -> dict[str, Any]:
+    return {
+        "code": explanation.code,
+        "detail": explanation.detail or None,
+        "fix": explanation.fix or None,
+        "holder": explanation.holder,
+        "age_ms": explanation.age_ms,
+        "facts": explanation.facts,
+    }
 
 
 def entry_shape(record: LogRecord) -> EntryShape:

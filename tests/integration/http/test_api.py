@@ -254,7 +254,8 @@ async def test_the_redis_client_does_what_the_http_client_does(stack: Stack, cli
         assert through_http.data == through_redis.data
         assert await client.entries(session) == await direct.entries(session)
         assert await client.session(session) == await direct.session(session)
-        assert await client.explain(session) == await direct.explain(session)
+        explained = [await door.explain(session) | {"age_ms": 0} for door in (client, direct)]
+        assert explained[0] == explained[1]
         http_events = [(e.event, e.id, e.data) async for e in through_http.events()]
         redis_events = [(e.event, e.data) async for e in through_redis.events()]
         assert [(name, data) for name, _, data in http_events] == redis_events

@@ -113,7 +113,10 @@ async def test_a_session_explains_itself(http: httpx.AsyncClient, edge: FakeEdge
         "code": "idle",
         "detail": "nothing waits for it",
         "fix": "send a message",
+        "holder": None,
+        "age_ms": None,
         "facts": {},
+        "also": [],
     }
 
 

@@ -130,6 +130,7 @@ local function on_notice(h, e)
 end
 
 local function on_pause(h)
+  set(h, 'pa', NOW)
   set(h, 'pz', '1')
   if h.st == 'ready' and not cancelled(h) then
     leave_flow(h)
