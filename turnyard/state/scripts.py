@@ -55,7 +55,22 @@ FRAGMENTS = (
     "fleet",
     "upkeep",
 )
-NAMES = (MARK, "accept", "dispatch", "begin", "begin_row", "commit", "beat", "tick", "take", "sent", "inspect", "letter", "census", "explain")
+NAMES = (
+    MARK,
+    "accept",
+    "dispatch",
+    "begin",
+    "begin_row",
+    "commit",
+    "beat",
+    "tick",
+    "take",
+    "sent",
+    "inspect",
+    "letter",
+    "census",
+    "explain",
+)
 REFUSED_WHEN_FULL = frozenset({"accept", "commit"})
 _FLAGS = {"inspect": "no-writes", "census": "no-writes", "explain": "no-writes"}
 _BATCH = 64
