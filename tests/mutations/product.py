@@ -107,7 +107,7 @@ SLOTS = [
     ),
     rule(
         "a release leaves the resources taken",
-        lua("lib/flows", "for i = 1, #res do call('SREM', P .. 'run:' .. res[i], h.sid) end", ""),
+        lua("lib/flows", "    call('SREM', P .. 'run:' .. res[i], h.sid)\n", ""),
         by="script_dispatch::test_a_cap_of_a_tenant_agent_or_pool_holds_and_its_slot_wakes_the_next",
     ),
     rule(

@@ -129,8 +129,8 @@ _EDITS = {
         "script_tick::test_a_lifted_task_that_nobody_began_is_relayed_again_and_never_called_unknown",
         lua(
             "lib/append",
-            "      if r.k == 'lift' then call('ZADD', DEADLINES, NOW + 30000,",
-            "      if false then call('ZADD', DEADLINES, NOW + 30000,",
+            "      if r.k == 'lift' then call('ZADD', DEADLINES, NOW + relay_wait(0),",
+            "      if false then call('ZADD', DEADLINES, NOW + relay_wait(0),",
         ),
     ),
     "lift_job": trap(69, lua("begin_row", "r.tk and not (r.tk == owner and r.tj == task)", "r.tk and r.tk ~= owner")),
@@ -166,7 +166,9 @@ _EDITS = {
     "notice_store": trap(76, lua("lib/arrive", "if not replaced and x.st == store and e.kind", "if not replaced and e.kind")),
     "list_version": script(
         "traps_of_shares::test_a_turn_of_a_newer_agent_is_offered_to_no_worker_with_an_older_one",
-        lua("lib/admit", "nil, serial end", "nil, 0 end"),
+        lua(
+            "lib/admit", "  if not newer then return '0' end\n  return list_with_room(h.po, h.ag, h.tv, schema, apart)\n", "  return '0'\n"
+        ),
     ),
     "entry_seq": walks(lua("commit", "local _, le = seqs(h, h.ts)", "local le = seqs(h, h.ts)")),
     "dead_letter": trap(

@@ -48,7 +48,7 @@ async def read_job(yard: Yard, job: str, *, tenant: str) -> Job | None:
         if not row or text(row.get("tn")) != tenant:
             return None
         records = await _records(shard, row) if "en" in row else []
-    asked = orjson.loads(row["in"]) if "in" in row else (records[0].body if records else {})
+    asked = orjson.loads(row["in"]) if row.get("in") else (records[0].body if records else {})
     said = next((r.body for r in records if r.seq == int(row.get("se", 0))), None)
     return _job(job, row, asked, said, _usage(records, text(row.get("tu"))))
 
@@ -101,8 +101,8 @@ def _job(job: str, row: dict[str, bytes], asked: dict[str, Any], said: dict[str,
         agent=text(row["ag"]),
         user=text(row.get("us")),
         turn=text(row.get("tu")) or None,
-        mode=text(row["md"]),
-        complete_when=text(row["cw"]),
+        mode=text(row.get("md")) or "steer",
+        complete_when=text(row.get("cw")) or "settled",
         open=int(row.get("op", 0)),
         input=asked,
         output=output if output is not None or not done else {"text": "", "output": ""},

@@ -44,6 +44,9 @@ local function introduce(h, m)
   set(h, 'po', m.po)
 end
 
+-- What a job row says by not saying it, which most do.
+local USUAL = {us = '', md = 'steer', cw = 'settled', pr = '0', nf = '', me = ''}
+
 local function user()
   local h, job = load(ARGV[2]), ARGV[3]
   local m, i = pairs_of(4)
@@ -54,8 +57,11 @@ local function user()
   if h.q >= cap then return {'inbox_full', h.q, ''} end
   introduce(h, m)
   add(h, 'q', 1)
-  call('HSET', job_key(job), 'st', 'queued', 'sid', h.sid, 'id', m.id, 'tn', m.tn, 'ag', m.ag, 'us', m.us, 'md', m.md, 'cw', m.cw, 'pr', m.pr,
-    'bh', m.bh, 'nf', m.nf, 'me', m.me, 'in', body, 'cr', NOW, 'ps', h.q)
+  local f = {'st', 'queued', 'sid', h.sid, 'id', m.id, 'tn', m.tn, 'ag', m.ag, 'bh', m.bh, 'in', body, 'cr', NOW, 'ps', h.q}
+  for name, usual in pairs(USUAL) do
+    if m[name] ~= usual then f[#f + 1] = name; f[#f + 1] = m[name] end
+  end
+  call('HSET', job_key(job), unpack(f))
   call('ZADD', P .. 'idx:' .. h.tn, NOW, h.sid)
   call('XADD', KEYS[1], '*', 'v', 1, 'kind', 'user', 'sid', h.sid, 'job', job, 'md', m.md, 'us', m.us, 'as', m.as, 'pr', m.pr, 'ag', m.ag,
     'po', m.po, 'dy', m.dy, 'wn', m.wn, 'wx', m.wx)

@@ -22,15 +22,15 @@ local function obstacle(h)
   local res = resources(h)
   for i = 1, 3 do
     local most = limit('l:' .. res[i])
-    if most and call('SCARD', P .. 'run:' .. res[i]) >= tonumber(most) then return res[i] end
+    if most and taken(res[i]) >= tonumber(most) then return res[i] end
   end
-  if call('SCARD', P .. 'run:' .. res[3]) >= tonumber(limit('c:' .. h.po) or 0) then return res[3] end
-  if call('SCARD', P .. 'run:' .. res[2]) >= tonumber(limit('ca:' .. h.po .. ':' .. h.ag) or 0) then return res[2] end
+  if taken(res[3]) >= tonumber(limit('c:' .. h.po) or 0) then return res[3] end
+  if taken(res[2]) >= tonumber(limit('ca:' .. h.po .. ':' .. h.ag) or 0) then return res[2] end
   return nil
 end
 
 local function block(flow, res)
-  call('ZREM', FLOWS, flow)
+  take_off(flow)
   call('SADD', P .. 'blocked:' .. res, flow)
   call('SADD', P .. 'blocked', res)
   set_limit('b:' .. flow, res)
@@ -43,53 +43,81 @@ local function room_of(res)
     local c = tonumber(limit('c:' .. res:sub(3)) or 0)
     most = math.min(tonumber(most or c), c)
   end
-  return not most or call('SCARD', P .. 'run:' .. res) < tonumber(most)
+  return not most or taken(res) < tonumber(most)
 end
 
 -- A turn goes on in the schema that it began in; the next one is written in the newest that may be written.
 local function schema_of(h) return h.tu == '' and math.max(h.sc, tonumber(limit('schema') or 1)) or h.sc end
 
+-- Who waits in a flow, as far as this admission has read it: who is taken leaves the list now and the key at the end of the call.
+local function queue_of(queues, flow)
+  local q = queues[flow]
+  if not q or q.cut and #q < LOOK_AHEAD and q.passed == #q then
+    write_out()
+    q = call('ZRANGE', flow_key(flow), 0, LOOK_AHEAD - 1)
+    q.cut, q.passed = #q == LOOK_AHEAD, 0
+    queues[flow] = q
+  end
+  return q
+end
+
+local function take_out(q, flow, at)
+  later('ZREM', flow_key(flow), table.remove(q, at))
+end
+
+-- Whether a worker may run the session's turn now, and the end of the name of the list that it reads.
+local function place_of(h)
+  local schema = schema_of(h)
+  local apart = schema > tonumber(limit('hs:' .. h.po .. ':' .. h.ag) or 1)
+  local newer = apart or h.tv > tonumber(limit('lo:' .. h.po .. ':' .. h.ag))
+  if not newer then return '0' end
+  return list_with_room(h.po, h.ag, h.tv, schema, apart)
+end
+
 -- The first session of the flow that a worker may run now: ghosts are dropped, a turn that needs a newer worker is passed over.
-local function candidate(flow)
-  for _, sid in ipairs(call('ZRANGE', flow_key(flow), 0, LOOK_AHEAD - 1)) do
-    local h = load(sid)
+local function candidate(queues, flow)
+  local q = queue_of(queues, flow)
+  while q.passed < #q do
+    local at = q.passed + 1
+    local h = load(q[at])
     if h.st ~= 'ready' or flow_of(h) ~= flow then
-      call('ZREM', flow_key(flow), sid)
+      take_out(q, flow, at)
     else
       want_for(h)
       local res = obstacle(h)
       if res then return nil, h, res end
-      local schema = schema_of(h)
-      local apart = schema > tonumber(limit('hs:' .. h.po .. ':' .. h.ag) or 1)
-      local newer = apart or h.tv > tonumber(limit('lo:' .. h.po .. ':' .. h.ag))
-      local list = newer and list_with_room(h.po, h.ag, h.tv, schema, apart) or '0'
-      if not newer or list ~= '0' then return h, h, nil, list end
+      local place = place_of(h)
+      if place then return h, h, nil, place end
+      q.passed = at
     end
+    q = queue_of(queues, flow)
   end
   return nil
 end
 
-local function assign(flow, h, start, place)
-  local f = flow_key(flow)
-  call('ZREM', f, h.sid)
+-- Answers the flow's new tag, nil when nobody is left in it.
+local function assign(queues, flow, h, start, place)
   local est = tonumber(limit('last:' .. h.tn) or 1)
   local tag = start + est / tonumber(limit('wt:' .. h.tn) or 1)
   set_limit('vt:' .. h.tn, tag)
   set_limit('v', math.max(start, tonumber(limit('v') or 0)))
-  if call('ZCARD', f) == 0 then call('ZREM', FLOWS, flow) else call('ZADD', FLOWS, tag, flow) end
+  take_out(queues[flow], flow, queues[flow].passed + 1)
   add(h, 'ep', 1)
   set(h, 'sc', schema_of(h))
   set(h, 'st', 'assigned')
   set(h, 'ow', '')
   set(h, 'sl', NOW)
   set(h, 'es', est)
-  call('ZADD', RUNNING, NOW + tonumber(limit('begin_by') or BEGIN_BY), h.sid)
-  local res = resources(h)
-  for i = 1, 3 do call('SADD', P .. 'run:' .. res[i], h.sid) end
+  later('ZADD', RUNNING, NOW + tonumber(limit('begin_by') or BEGIN_BY), h.sid)
+  for _, res in ipairs(resources(h)) do
+    later('SADD', P .. 'run:' .. res, h.sid)
+    if TAKEN[res] then TAKEN[res] = TAKEN[res] + 1 end
+  end
   local list = P .. 'turns:' .. h.po .. ':' .. h.ag .. '@' .. place
-  call('RPUSH', list, h.sid .. ' ' .. h.ep)
+  later('RPUSH', list, h.sid .. ' ' .. h.ep)
   -- The workers of this version may all be gone by now, and with them whoever would take it.
-  if place ~= '0' then call('EXPIRE', list, 3600) end
+  if place ~= '0' then later('EXPIRE', list, 3600) end
+  return #queue_of(queues, flow) > 0 and tag or nil
 end
 
 -- Where one was served or turned away, the next waiter of each resource that still has room is looked at.
@@ -100,42 +128,62 @@ local function wake_next(h, except)
   end
 end
 
+local function first_flow()
+  local top = call('ZRANGE', FLOWS, 0, 1, 'WITHSCORES')
+  return top[1], tonumber(top[2]), tonumber(top[4])
+end
+
+-- Its tenant was charged since the flow was scored: give it its place, and tell whether it is still the first.
+local function still_first(flow, start)
+  call('ZADD', FLOWS, start, flow)
+  return call('ZRANGE', FLOWS, 0, 0)[1] == flow
+end
+
+-- Nobody of the flow can run now: it waits for what is in its way.
+local function turn_away(queues, flow, first, res)
+  if first then
+    block(flow, res)
+    wake_next(first, res)
+  elseif #queues[flow] == 0 then
+    take_off(flow)
+  else
+    block(flow, 'a/' .. load(queues[flow][1]).ag)
+  end
+end
+
 -- At most ADMIT in one call, to keep it short; a wake entry on ingress asks for the rest.
 local function admit()
-  local admitted = 0
-  local room
+  write_out()
+  local admitted, queues, room = 0, {}, nil
+  local flow, score, second
+  local moved = false
   for _ = 1, 128 do
     if admitted >= ADMIT then
       call('XADD', KEYS[1], '*', 'v', 1, 'kind', 'wake')
       break
     end
-    local top = call('ZRANGE', FLOWS, 0, 0, 'WITHSCORES')
-    local flow = top[1]
-    if not flow then break end
-    room = room or tonumber(limit('max') or 200) - call('ZCARD', RUNNING)
-    if admitted >= room then break end
+    if not flow then flow, score, second = first_flow() end
+    room = room or flow and tonumber(limit('max') or 200) - call('ZCARD', RUNNING)
+    if not flow or admitted >= room then break end
     local start = start_of(tenant_of(flow))
-    local h, first, res, place = candidate(flow)
-    if start > tonumber(top[2]) + 1e-6 and (call('ZCARD', FLOWS) > 1) and h then
-      call('ZADD', FLOWS, start, flow)
-      local again = call('ZRANGE', FLOWS, 0, 0)
-      if again[1] ~= flow then h = nil; first = nil; res = 'later' end
-    end
-    if h then
-      assign(flow, h, start, place)
-      wake_next(h)
+    local h, first, res, place = candidate(queues, flow)
+    if not h then
+      turn_away(queues, flow, first, res)
+      flow, moved = nil, false
+    elseif second and start > score + 1e-6 and not still_first(flow, start) then
+      flow = nil
+    else
+      score = assign(queues, flow, h, start, place)
       admitted = admitted + 1
-    elseif res ~= 'later' then
-      if first then
-        block(flow, res)
-        wake_next(first, res)
-      elseif call('ZCARD', flow_key(flow)) == 0 then
-        call('ZREM', FLOWS, flow)
-      else
-        local h0 = load(call('ZRANGE', flow_key(flow), 0, 0)[1])
-        block(flow, 'a/' .. h0.ag)
+      -- A flow that stays the first is put in its place once, at the end.
+      moved = score and tonumber(limit('nb') or 0) == 0 and (not second or score < second)
+      if not moved then
+        if score then call('ZADD', FLOWS, score, flow) else take_off(flow) end
+        wake_next(h)
+        flow = nil
       end
     end
   end
+  if flow and moved then call('ZADD', FLOWS, score, flow) end
   return admitted
 end

@@ -52,8 +52,7 @@ local function add_user(h, it)
   local k = job_key(it.m)
   local v = call('HMGET', k, 'in', 'cw', 'sa')
   local seq = record(h, it.st, true, 't', 'user/message', 'u', h.tu, 's', h.rv, 'j', it.m, 'f', it.as == '1' and '' or 'o', body_of({}, v[1]))
-  call('HSET', k, 'st', 'running', 'tu', h.tu, 'en', seq, 'eo', it.st, 'sa', v[3] or NOW)
-  call('HDEL', k, 'in')
+  call('HSET', k, 'st', 'running', 'tu', h.tu, 'en', seq, 'eo', it.st, 'sa', v[3] or NOW, 'in', '')
   add(h, 'q', -1)
   -- The turn acts for who asked; somebody else's word in it gives no right of theirs to it.
   if it.as == '1' or h.jb == '' then set(h, 'us', it.us or '') end

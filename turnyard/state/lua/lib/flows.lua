@@ -52,6 +52,7 @@ local function save_all()
     if h.rows or h.un then save_rows(h) end
     save(h)
   end
+  write_out()
   save_limits()
 end
 
@@ -72,7 +73,14 @@ local function want_for(h)
 end
 
 local function offer(flow)
-  if not limit('b:' .. flow) then call('ZADD', FLOWS, 'NX', start_of(tenant_of(flow)), flow) end
+  if OFFERED[flow] or limit('b:' .. flow) then return end
+  call('ZADD', FLOWS, 'NX', start_of(tenant_of(flow)), flow)
+  OFFERED[flow] = true
+end
+
+local function take_off(flow)
+  call('ZREM', FLOWS, flow)
+  OFFERED[flow] = nil
 end
 
 local function wakes(h) return h.iw > 0 end
@@ -98,7 +106,7 @@ local function to_ready(h, front)
   set(h, 'st', 'ready')
   want_for(h)
   local score = count_limit(front and 'front' or 'arr', front and -1 or 1) - h.pr * 1e9
-  call('ZADD', flow_key(flow_of(h)), score, h.sid)
+  later('ZADD', flow_key(flow_of(h)), score, h.sid)
   offer(flow_of(h))
 end
 
@@ -112,13 +120,15 @@ end
 
 local function leave_flow(h)
   local flow = flow_of(h)
+  write_out()
   call('ZREM', flow_key(flow), h.sid)
-  if call('ZCARD', flow_key(flow)) == 0 then call('ZREM', FLOWS, flow) end
+  if call('ZCARD', flow_key(flow)) == 0 then take_off(flow) end
 end
 
 -- Put back one flow that waits for `res`; a flow that has nothing left to run is passed over.
 local function wake_one(res)
   local key = P .. 'blocked:' .. res
+  write_out()
   for _ = 1, 100 do
     local flow = call('SPOP', key)
     if not flow then
@@ -132,6 +142,12 @@ local function wake_one(res)
       return
     end
   end
+end
+
+-- How many slots a resource has lent: read once, and counted on from there.
+local function taken(res)
+  if not TAKEN[res] then TAKEN[res] = call('SCARD', P .. 'run:' .. res) end
+  return TAKEN[res]
 end
 
 local function resources(h)
@@ -149,7 +165,10 @@ local function release(h)
   if call('ZREM', RUNNING, h.sid) == 0 then return end
   if h.ow ~= '' then call('SREM', P .. 'w:' .. h.ow, h.sid) end
   local res = resources(h)
-  for i = 1, #res do call('SREM', P .. 'run:' .. res[i], h.sid) end
+  for i = 1, #res do
+    call('SREM', P .. 'run:' .. res[i], h.sid)
+    TAKEN[res[i]] = nil
+  end
   want_limits('v', 'vt:' .. h.tn, 'wt:' .. h.tn, 'nb')
   local used = math.max(1, NOW - h.sl)
   local tag = tonumber(limit('vt:' .. h.tn) or limit('v') or 0) + (used - h.es) / tonumber(limit('wt:' .. h.tn) or 1)

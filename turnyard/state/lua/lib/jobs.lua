@@ -7,9 +7,10 @@ local function end_job(j, state, merged, seq, ord, cause, channel)
   if merged and merged ~= j then f[#f + 1] = 'mi'; f[#f + 1] = merged end
   if seq then f[#f + 1] = 'se'; f[#f + 1] = seq; f[#f + 1] = 'so'; f[#f + 1] = ord end
   if cause then f[#f + 1] = 'ca'; f[#f + 1] = cause end
+  if channel == nil then channel = call('HGET', k, 'nf') end
+  if channel and channel ~= '' then f[#f + 1] = 'nf'; f[#f + 1] = '' end
   call('HSET', k, unpack(f))
   call('EXPIRE', k, JOB_TTL)
-  if channel == nil then channel = call('HGET', k, 'nf') end
   if channel and channel ~= '' then call('PUBLISH', channel, j) end
 end
 

@@ -1,7 +1,7 @@
 -- What every script starts from: its arguments, the shard's prefix and keys, the server's time.
 -- The only declared key is ty:{n}:ingress; all other keys are built from its prefix and so carry its hash tag. The library is
 -- loaded once and its functions are called many times, so enter() sets everything that belongs to one call.
-local KEYS, ARGV, P, NOW, HEADS, LIM, LIM_DIRTY, call
+local KEYS, ARGV, P, NOW, HEADS, LIM, LIM_DIRTY, LATER, TAKEN, OFFERED, call
 local LIMITS, FLOWS, RUNNING, WORKERS, DEADLINES
 local INF = 'inf'
 
@@ -11,10 +11,26 @@ local function now()
 end
 
 local function enter(keys, args)
-  KEYS, ARGV, HEADS, LIM, LIM_DIRTY, call = keys, args, {}, {}, {}, redis.call
+  KEYS, ARGV, HEADS, LIM, LIM_DIRTY, LATER, TAKEN, OFFERED, call = keys, args, {}, {}, {}, {}, {}, {}, redis.call
   P = string.sub(keys[1], 1, -8)
   NOW = now()
   LIMITS, FLOWS, RUNNING, WORKERS, DEADLINES = P .. 'limits', P .. 'flows', P .. 'running', P .. 'workers', P .. 'deadlines'
+end
+
+-- Writes to one key that nothing reads before the end of the call travel as one command, in the order in which they were made.
+local function later(command, key, ...)
+  local w = LATER[command .. key]
+  if not w then
+    w = {command, key}
+    LATER[command .. key] = w
+    LATER[#LATER + 1] = w
+  end
+  for _, v in ipairs({...}) do w[#w + 1] = v end
+end
+
+local function write_out()
+  for _, w in ipairs(LATER) do call(unpack(w)) end
+  LATER = {}
 end
 
 local function split(s)
