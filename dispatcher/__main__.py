@@ -11,6 +11,7 @@ from turnyard.lifecycle import CONFIG, Life, run_role
 from turnyard.opening import open_yard
 from turnyard.settings import Settings, load_settings
 
+from .coordinator import check_limits
 from .service import Dispatcher
 
 
@@ -30,9 +31,10 @@ def main(argv: list[str] | None = None) -> int:
         if yard is None:
             return
         life.progress.forget("main")
-        dispatcher = Dispatcher(yard, life, settings)
-        life.ready = lambda: dispatcher.ready
         try:
+            check_limits(settings, len(yard.shards))
+            dispatcher = Dispatcher(yard, life, settings)
+            life.ready = lambda: dispatcher.ready
             await dispatcher.run()
         finally:
             await yard.aclose()

@@ -54,7 +54,7 @@ def test_no_order_of_lowering_and_raising_and_no_change_of_the_whole_lets_the_pa
         busy = sum(max(p, u) for p, u in zip(parts, used, strict=True))
         target = shares.next_parts(whole, parts, used, wants, turn=step)
         parts = shares.lowered(parts, target)
-        assert sum(max(p, u) for p, u in zip(parts, used, strict=True)) <= max(busy, whole)
+        assert sum(max(p, u) for p, u in zip(parts, used, strict=True)) <= max(whole, sum(used)) <= max(busy, whole)
         held = sum(max(p, u) for p, u in zip(parts, used, strict=True))
         parts = shares.raised(whole, parts, used, target)
         assert sum(max(p, u) for p, u in zip(parts, used, strict=True)) <= max(held, whole)

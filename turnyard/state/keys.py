@@ -15,9 +15,12 @@ CONTROL = "ty:{ctl}:"
 LAYOUT = CONTROL + "layout"
 AGENTS = CONTROL + "agents"
 SERIALS = CONTROL + "serials"
+PLAN = CONTROL + "plan"
+COORDINATOR = CONTROL + "coordinator"
 
 LIFETIMES: dict[str, str] = {
-    r"ty:\{ctl\}:(layout|agents|serials)": "kept",
+    r"ty:\{ctl\}:(layout|agents|serials|plan)": "kept",
+    r"ty:\{ctl\}:coordinator": "TTL a lease",
     r"ty:\{[^}]*\}:ingress": "drained by dispatch",
     r"ty:\{[^}]*\}:(flows|running|workers|fleet|deadlines|limits|blocked)": "members go with what they name",
     r"ty:\{[^}]*\}:f:[^:]+": "empty when its sessions run",

@@ -69,6 +69,7 @@ NAMES = (
     "letter",
     "census",
     "explain",
+    "share",
 )
 REFUSED_WHEN_FULL = frozenset({"accept", "commit"})
 _FLAGS = {"inspect": "no-writes", "census": "no-writes", "explain": "no-writes"}

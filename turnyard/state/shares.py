@@ -33,10 +33,23 @@ def divide(whole: int, wants: Sequence[int], *, floor: int = 0, turn: int = 0) -
 def next_parts(whole: int, now: Sequence[int], used: Sequence[int], wants: Sequence[int], *, floor: int = 0, turn: int = 0) -> list[int]:
     """Return the parts that should be, given those that are: the same ones while they serve everybody.
 
-    `used` is what each shard uses, `wants` what it would use if it had room.
+    `used` is what each shard uses, `wants` what it would use if it had room. What a shard uses beyond its part, because the
+    whole was more before, is taken from the room of the others until it has ended; while all use more than the whole,
+    nobody begins anything.
     """
-    fits = sum(now) == whole and all(part >= max(floor, want) for part, want in zip(now, wants, strict=True))
-    return list(now) if fits else divide(whole, [max(u, w) for u, w in zip(used, wants, strict=True)], floor=floor, turn=turn)
+    if sum(used) > whole:
+        return [0] * len(now)
+    if sum(now) == whole and all(part >= max(floor, want) for part, want in zip(now, wants, strict=True)):
+        return list(now)
+    parts = divide(whole, [max(u, w) for u, w in zip(used, wants, strict=True)], floor=floor, turn=turn)
+    over = sum(max(part, busy) for part, busy in zip(parts, used, strict=True)) - whole
+    while over > 0 and (roomy := [i for i, part in enumerate(parts) if part > used[i]]):
+        each = max(1, over // len(roomy))
+        for i in roomy:
+            less = min(each, parts[i] - used[i], over)
+            parts[i] -= less
+            over -= less
+    return parts
 
 
 def lowered(now: Sequence[int], target: Sequence[int]) -> list[int]:
