@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from turnyard.errors import ConfigError
 from turnyard.state import plan, shares
-from turnyard.state.plan import Deposed
+from turnyard.state.plan import ALL, Deposed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("turnyard.dispatcher")
 
-ALL = "all"
 LEAST_PER_SHARD = 4
 _TICKS = 2  # between two looks
 _LEASE_LOOKS = 5

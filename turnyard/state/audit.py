@@ -14,7 +14,8 @@ import orjson
 
 from turnyard.records.ids import store_key
 from turnyard.state.log import read_log
-from turnyard.state.oracles import Finding, session_findings, shard_findings, transcript_findings
+from turnyard.state.oracles import Finding, limit_findings, session_findings, shard_findings, transcript_findings
+from turnyard.state.plan import ALL, read_plan
 from turnyard.state.reads import reading, text
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ async def audit(yard: Yard, *, limit: int | None = None, logs: int = 0) -> list[
         StoreUnavailable: the server did not answer.
     """
     findings: list[Finding] = []
+    counted: list[dict[str, Any]] = []
     for shard in yard.shards:
         seen = 0
         async for key in _keys(shard):
@@ -53,8 +55,9 @@ async def audit(yard: Yard, *, limit: int | None = None, logs: int = 0) -> list[
                 findings += await _orphan(shard, key)
             if limit is not None and seen >= limit:
                 break
-        findings += list(shard_findings(await census(shard)))
-    return findings
+        counted.append(await census(shard))
+        findings += list(shard_findings(counted[-1]))
+    return findings + list(limit_findings(counted, (await read_plan(yard))[0].get(ALL)))
 
 
 async def audit_session(shard: Shard, sid: str, *, logs: int = 0) -> list[Finding]:

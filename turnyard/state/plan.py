@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from turnyard.state.yard import Shard, Yard
 
+ALL = "all"  # the limit of the whole deployment, beside those of tenants (t/) and pools (p/)
 _LEAVE = -1
 
 # Renewing finds the lease taken, or takes it and, when it is new, makes a new version that no shard has heard.

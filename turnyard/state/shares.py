@@ -39,9 +39,10 @@ def next_parts(whole: int, now: Sequence[int], used: Sequence[int], wants: Seque
     """
     if sum(used) > whole:
         return [0] * len(now)
-    if sum(now) == whole and all(part >= max(floor, want) for part, want in zip(now, wants, strict=True)):
+    needs = [max(busy, want) for busy, want in zip(used, wants, strict=True)]
+    if sum(now) == whole and all(part >= max(floor, need) for part, need in zip(now, needs, strict=True)):
         return list(now)
-    parts = divide(whole, [max(u, w) for u, w in zip(used, wants, strict=True)], floor=floor, turn=turn)
+    parts = divide(whole, needs, floor=floor, turn=turn)
     over = sum(max(part, busy) for part, busy in zip(parts, used, strict=True)) - whole
     while over > 0 and (roomy := [i for i, part in enumerate(parts) if part > used[i]]):
         each = max(1, over // len(roomy))

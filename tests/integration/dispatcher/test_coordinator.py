@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from dispatcher.coordinator import ALL, Coordinator, check_limits
+from dispatcher.coordinator import Coordinator, check_limits
 from tests.protocol.scene import Scene
 from turnyard.errors import ConfigError
 from turnyard.records.ids import session_key
 from turnyard.settings import Settings
 from turnyard.state import plan
+from turnyard.state.plan import ALL
 from turnyard.state.yard import Shard
 
 SHARDS = 16

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from turnyard.state.oracles.finding import LATE, Finding
 from turnyard.state.oracles.sessions import session_findings
-from turnyard.state.oracles.shards import shard_findings
+from turnyard.state.oracles.shards import limit_findings, shard_findings
 from turnyard.state.oracles.transcript import transcript_findings
 
-__all__ = ["LATE", "Finding", "session_findings", "shard_findings", "transcript_findings"]
+__all__ = ["LATE", "Finding", "limit_findings", "session_findings", "shard_findings", "transcript_findings"]
