@@ -138,12 +138,11 @@ class Proxy:
     def hold(self, which: Which = everybody) -> None:
         """Let nothing of these processes pass, either way, and keep their connections: the line is half open."""
         self._held = which
-        self._call(self._changed)
 
     def release(self) -> None:
         """Let pass what was held, late as it is."""
         self._held = None
-        self._call(self._changed)
+        self._call(self._free)
 
     def reset(self, which: Which = everybody) -> None:
         """Break every connection of these processes."""
@@ -169,7 +168,7 @@ class Proxy:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
 
     async def _open(self) -> None:
-        self._change = asyncio.Event()
+        self._freed = asyncio.Event()
         self._listener = await asyncio.start_unix_server(self._accept, self._listen)
 
     async def _close(self) -> None:
@@ -178,9 +177,9 @@ class Proxy:
             task.cancel()
         await asyncio.gather(*self._links)
 
-    def _changed(self) -> None:
-        self._change.set()
-        self._change = asyncio.Event()
+    def _free(self) -> None:
+        self._freed.set()
+        self._freed = asyncio.Event()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
@@ -203,7 +202,7 @@ class Proxy:
         if self.delay_s:
             await asyncio.sleep(self.delay_s)
         while self._held is not None and self._held(pid):
-            await self._change.wait()
+            await self._freed.wait()
 
     def command(self, pid: int, link: int, frame: bytes) -> Command:
         """Count a command and read what it is."""
