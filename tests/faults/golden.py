@@ -47,21 +47,21 @@ class Golden:
         """The session's only history."""
         return store_key(session_key(TENANT, self.marker), 0)
 
-    async def run(self) -> None:
+    async def run(self, *, bound_s: float = BOUND_S) -> None:
         """Do all of it, and wait until nothing is left to do.
 
         Raises:
-            TimeoutError: it did not come to rest within `BOUND_S`; the message says what was waited for.
+            TimeoutError: it did not come to rest within `bound_s`; the message says what was waited for.
         """
         self._doing = "its start"
         try:
-            async with asyncio.timeout(BOUND_S):
+            async with asyncio.timeout(bound_s):
                 await self._message()
                 await self._order()
                 await self._until("everything to be sent", self._all_sent)
                 await self._until("all slots to be free", self._at_rest)
         except TimeoutError:
-            raise TimeoutError(f"waited {BOUND_S:g} s, at last for {self._doing}") from None
+            raise TimeoutError(f"waited {bound_s:g} s, at last for {self._doing}") from None
 
     async def _message(self) -> None:
         job = new_job_id(self.yard.shard_for(session_key(TENANT, self.marker)).n)

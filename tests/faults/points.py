@@ -70,6 +70,8 @@ EMPTY = frozenset((b"*-1\r\n", b"$-1\r\n", b"*0\r\n"))
 TIMED = frozenset(("tick", "beat"))
 FROZEN_S = 1.7  # longer than a lease and the tick that notices
 FULL_S = 0.7
+SLOW_S = 0.2
+WHOLE_RUN = "run"
 
 
 _FREE = Cost()
@@ -80,7 +82,7 @@ _CRASH = Cost(repeats=1, unknown=1)
 class Mode:
     """Something done at a point: `stage` is before the command is forwarded or after its effect.
 
-    `heal_s` is when it is undone; `cost` is what it may cost.
+    `heal_s` is when it is undone; `cost` is what it may cost. Stage "run" is no moment: the whole run is slow.
     """
 
     stage: str
@@ -132,6 +134,7 @@ MODES: dict[str, Mode] = {
     "restart": Mode("after", _restart),
     "flush": Mode("before", _flush),
     "full": Mode("before", _full, _FREE, _room, FULL_S),
+    "slow": Mode("run", lambda _: LOSE),
 }
 
 
@@ -171,7 +174,8 @@ class Watch:
 
     def begin(self, plan: list[Point]) -> None:
         """Count from here."""
-        self.plan, self.seen, self.struck = list(plan), [], []
+        self.plan, self.seen, self.struck = [point for point in plan if point.moment != WHOLE_RUN], [], []
+        self.deployment.proxy.delay_s = SLOW_S if any(point.mode == "slow" for point in plan) else 0.0
         self._counts.clear()
         self._labels.clear()
         self._on = True
@@ -179,6 +183,7 @@ class Watch:
     def end(self) -> None:
         """Let everything pass."""
         self._on = False
+        self.deployment.proxy.delay_s = 0.0
 
     def __call__(self, command: Command, reply: bytes | None) -> Fault | None:
         """Take note of a command or its reply; see `proxy.Hook`."""
@@ -250,7 +255,7 @@ def enumerate_points(runs: list[list[str]]) -> list[Point]:
     for moment in common:
         if moment.endswith("#1") and not _pops(moment):
             points += [Point(moment, mode) for mode in _other_modes(moment)]
-    return points
+    return [*points, Point(WHOLE_RUN, "slow")]
 
 
 def _pops(moment: str) -> bool:
@@ -258,4 +263,4 @@ def _pops(moment: str) -> bool:
 
 
 def _other_modes(moment: str) -> Any:
-    return [mode for mode in MODES if mode not in ("before", "after")]
+    return [mode for mode in MODES if mode not in ("before", "after", "slow")]

@@ -12,20 +12,24 @@ import asyncio
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 
 from tests.faults.checks import Cost, findings
 from tests.faults.deployment import Deployment
-from tests.faults.golden import Golden
+from tests.faults.golden import BOUND_S, Golden
 from tests.faults.points import MODES, Point, Watch, enumerate_points
+from turnyard.state.audit import audit
 from turnyard.state.fleet import list_workers
 from turnyard.state.yard import Yard
 
 READY_S = 20.0
 RECORDED = 2
+SLOW_BOUND_S = 90.0
 
 
 @dataclass
@@ -79,7 +83,7 @@ class Sweep:
         golden = Golden(self.deployment, self.yard, f"g{self.runs}x{time.time_ns() % 1_000_000}", self.tend)
         self.watch.begin(list(points))
         try:
-            await golden.run()
+            await golden.run(bound_s=SLOW_BOUND_S if self.deployment.proxy.delay_s else BOUND_S)
             while self._healing:
                 self.tend()
                 await asyncio.sleep(0.01)
@@ -118,44 +122,70 @@ async def record(sweep: Sweep) -> list[Point]:
     return enumerate_points(runs)
 
 
-async def sweep_points(sweep: Sweep, points: Sequence[Point], *, verbose: bool) -> tuple[int, int]:
-    """Run each point; return how many were reached and how many of those failed."""
-    reached = failures = 0
-    for point in points:
-        started = time.monotonic()
+@dataclass
+class Score:
+    """How many points were reached, and how many of them failed."""
+
+    verbose: bool
+    reached: int = 0
+    failures: int = 0
+
+    def add(self, point: Point, wrong: list[str] | None, *, took_s: float) -> None:
+        """Count a point, and say what is worth saying."""
+        if wrong is None:
+            print(f"not reached: {point}", flush=True)
+            return
+        self.reached += 1
+        self.failures += bool(wrong)
+        if wrong:
+            print(f"FAILED {point} ({took_s:.1f} s): {'; '.join(wrong)}\n  make sweep ONLY='{point}'", flush=True)
+        elif self.verbose:
+            print(f"{took_s:5.1f} s  {point}", flush=True)
+
+
+async def _take(sweep: Sweep, points: deque[Point], score: Score) -> None:
+    while points:
+        point, started = points.popleft(), time.monotonic()
         wrong = await sweep.run([point])
         if wrong is None:
             wrong = await sweep.run([point])
-        if wrong is None:
-            print(f"not reached: {point}")
-            continue
-        if verbose:
-            print(f"{time.monotonic() - started:5.1f} s  {point}", flush=True)
-        reached += 1
-        failures += bool(wrong)
-        if wrong:
-            print(f"FAILED {point} ({time.monotonic() - started:.1f} s): {'; '.join(wrong)}\n  make sweep ONLY='{point}'", flush=True)
-    return reached, failures
+        score.add(point, wrong, took_s=time.monotonic() - started)
+    wrong = [f"{found.session}: {found.invariant}: {found.detail}" for found in await audit(sweep.yard)]
+    if wrong:
+        score.failures += 1
+        print(f"FAILED the audit at the end: {'; '.join(wrong)}", flush=True)
 
 
-async def main(directory: Path, only: str | None, *, verbose: bool) -> int:
-    """Sweep; return the exit code."""
-    with Deployment(directory) as deployment:
-        yard = await Yard.open(deployment.url)
-        sweep = Sweep(deployment, yard)
-        points = await record(sweep)
-        if only:
-            points = [point for point in points if fnmatch(str(point), only)] or [Point.parse(only)]
-        reached, failures = await sweep_points(sweep, points, verbose=verbose)
-        await yard.aclose()
-    print(f"points={reached} failures={failures}")
-    return 1 if failures else 0
+def _chosen(points: list[Point], only: str | None) -> list[Point]:
+    """Return the points that a name or a pattern means; one that was not recorded may still be named."""
+    if only is None:
+        return points
+    return [point for point in points if fnmatch(str(point), only)] or [Point.parse(only)]
+
+
+async def main(directory: Path, only: str | None, *, jobs: int, verbose: bool) -> int:
+    """Sweep with `jobs` deployments side by side; return the exit code."""
+    score = Score(verbose)
+    async with AsyncExitStack() as stack:
+        sweeps: list[Sweep] = []
+        for n in range(jobs):
+            folder = directory / str(n)
+            folder.mkdir()
+            deployment = stack.enter_context(Deployment(folder))
+            yard = await Yard.open(deployment.url)
+            stack.push_async_callback(yard.aclose)
+            sweeps.append(Sweep(deployment, yard))
+        points = deque(_chosen(await record(sweeps[0]), only))
+        await asyncio.gather(*(_take(sweep, points, score) for sweep in sweeps))
+    print(f"points={score.reached} failures={score.failures}")
+    return 1 if score.failures else 0
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Kill each process of a golden run at each of its commands, and check what is left.")
     parser.add_argument("--only", metavar="POINT", help="one point, or a pattern of them")
+    parser.add_argument("--jobs", type=int, default=3, metavar="N", help="deployments side by side (default: %(default)s)")
     parser.add_argument("--verbose", action="store_true", help="name each point as it is done")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="sweep-") as folder:
-        sys.exit(asyncio.run(main(Path(folder), given.only, verbose=given.verbose)))
+        sys.exit(asyncio.run(main(Path(folder), given.only, jobs=given.jobs, verbose=given.verbose)))
