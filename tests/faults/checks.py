@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tests.faults.golden import TENANT, Golden
 from turnyard.records.ids import session_key
 from turnyard.records.log import ASSISTANT, CALL, RESULT, USER, LogRecord
-from turnyard.state.audit import inspect, session_findings
+from turnyard.state.audit import audit_session
 from turnyard.state.jobs import read_job
 
 # The outcomes that each tool's call has in the log.
@@ -31,25 +31,15 @@ class Cost:
 async def findings(golden: Golden, cost: Cost) -> list[str]:
     """Return all that is wrong with a run that came to rest."""
     log, trace = await golden.log(), golden.deployment.trace(golden.marker)
-    out = [*_order(log), *_input(log, golden.marker), *_calls(log, cost), *_counts(log, trace, cost)]
+    out = [*_input(log, golden.marker), *_calls(log, cost), *_counts(log, trace, cost)]
     out += _delivery(golden.delivered(), await golden.replies())
     for job in golden.jobs:
         found = await read_job(golden.yard, job, tenant=TENANT)
         if found is None or found.state != "succeeded":
             out.append(f"job {job} is {found.state if found else 'gone'}")
     sid = session_key(TENANT, golden.marker)
-    facts = await inspect(golden.yard.shard_for(sid), sid)
-    if facts is None:
-        return [*out, "the session is gone"]
-    return out + [f"{found.invariant}: {found.detail}" for found in session_findings(facts)]
-
-
-def _order(log: list[LogRecord]) -> Iterator[str]:
-    if [r.seq for r in log] != list(range(1, len(log) + 1)):
-        yield f"the log has gaps: {[r.seq for r in log]}"
-    epochs = [r.epoch for r in log]
-    if epochs != sorted(epochs):
-        yield f"epochs fall: {epochs}"
+    audited = await audit_session(golden.yard.shard_for(sid), sid, logs=len(log))
+    return out + [f"{found.invariant}: {found.detail}" for found in audited]
 
 
 def _input(log: list[LogRecord], marker: str) -> Iterator[str]:

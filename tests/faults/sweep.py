@@ -30,6 +30,7 @@ from turnyard.state.yard import Yard
 READY_S = 20.0
 RECORDED = 2
 SLOW_BOUND_S = 90.0
+_LOGS = 1000
 
 
 @dataclass
@@ -150,7 +151,7 @@ async def _take(sweep: Sweep, points: deque[Point], score: Score) -> None:
         if wrong is None:
             wrong = await sweep.run([point])
         score.add(point, wrong, took_s=time.monotonic() - started)
-    wrong = [f"{found.session}: {found.invariant}: {found.detail}" for found in await audit(sweep.yard)]
+    wrong = [f"{found.session}: {found.invariant}: {found.detail}" for found in await audit(sweep.yard, logs=_LOGS)]
     if wrong:
         score.failures += 1
         print(f"FAILED the audit at the end: {'; '.join(wrong)}", flush=True)
