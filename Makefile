@@ -13,7 +13,7 @@ WORKERS ?= auto
 ARGS ?=
 SOURCES := $(wildcard turnyard dispatcher workers platforms tests benches examples hatch_build.py)
 
-.PHONY: help setup demo test check format bench chaos mutations spec wheel lock clean
+.PHONY: help setup demo test check format bench chaos mutations sweep spec wheel lock clean
 
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -52,6 +52,9 @@ chaos: setup ## real processes under seeded faults, judged by the oracles (SECON
 
 mutations: setup ## take each rule out of a copy of the sources and of the model, and name the test that notices (ARGS=word narrows)
 	@$(BIN)/python -m tests.mutations $(ARGS)
+
+sweep: setup ## kill every process at each of its commands, and check what is left (ONLY=point runs one; tests/faults/README.md)
+	@$(BIN)/python -m tests.faults.sweep $(if $(ONLY),--only '$(ONLY)') $(ARGS)
 
 spec: setup ## which rows of docs/acceptance.md the tests prove (JSON=out.json writes them)
 	@SPEC=1 JSON=$(JSON) $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup $(ARGS)
