@@ -222,7 +222,7 @@ OUTCOMES = [
     ),
     rule(
         "a dead worker's lifted task is relayed again whatever it is",
-        lua("lib/upkeep", "if r.i == 1 and r.tr < TRIES then", "if r.tr < TRIES then"),
+        lua("lib/upkeep", "if r.k == 'lift' and r.i == 1 and r.tr < TRIES then", "if r.tr < TRIES then"),
         by="script_tick::test_a_dead_lifted_workers_other_task_is_unknown_at_once",
     ),
 ]

@@ -89,8 +89,8 @@ _EDITS = {
     "cas_awaiting": walks(
         lua(
             "lib/rows",
-            "    if r.aw == 1 then add(h, 'aw', -1) end\n    set_waiting(h, r.ord, without(waiting(h, r.ord), r.c))\n    call('ZADD'",
-            "    set_waiting(h, r.ord, without(waiting(h, r.ord), r.c))\n    call('ZADD'",
+            "    if r.aw == 1 then add(h, 'aw', -1) end\n    set_waiting(h, r.ord, without(waiting(h, r.ord), r.c))\n    if only_wakes",
+            "    set_waiting(h, r.ord, without(waiting(h, r.ord), r.c))\n    if only_wakes",
         ),
     ),
     "new_turn": trap(
@@ -100,7 +100,7 @@ _EDITS = {
     ),
     "row_turn": trap(59, lua("lib/cancel", "function(r) return r.t == turn end", "function(r) return true end")),
     "ready_empty": trap(
-        61, lua("lib/arrive", "if h.st == 'ready' and h.tu == '' and not wakes(h) and not next_due(h) then", "if false then")
+        61, lua("lib/cancel", "if h.st == 'ready' and h.tu == '' and not wakes(h) and not next_due(h) then", "if false then")
     ),
     "queue_supersede": script(
         "script_dispatch::test_a_message_that_waits_for_a_turn_of_its_own_leaves_a_parked_approval_open",
@@ -118,7 +118,7 @@ _EDITS = {
             "  for _, c in ipairs(split(h.pe)) do\n    local r = row(h, h.ts, c)\n    if r and r.aw == 1 then",
         ),
     ),
-    "cancel_open": trap(60, lua("lib/cancel", "  job_open(r, -1)\n  finish_waiting(h, r)\n", "")),
+    "cancel_open": trap(60, lua("lib/cancel", "  job_open(r, -1)\n  finish_waiting(h, r, cause)\n", "")),
     "displaced": walks(lua("lib/items", "  it.sj = '1'\n", "")),
     "lift_release": script(
         "script_begin_row::test_a_tasks_outcome_frees_its_worker_of_the_row",
@@ -129,8 +129,8 @@ _EDITS = {
         "script_tick::test_a_lifted_task_that_nobody_began_is_relayed_again_and_never_called_unknown",
         lua(
             "lib/append",
-            "      if r.k == 'lift' then call('ZADD', DEADLINES, NOW + relay_wait(0),",
-            "      if false then call('ZADD', DEADLINES, NOW + relay_wait(0),",
+            "        call('ZADD', DEADLINES, NOW + relay_wait(0), 'r!' .. h.sid .. '.' .. r.ord .. '!' .. r.c)\n",
+            "",
         ),
     ),
     "lift_job": trap(69, lua("begin_row", "r.tk and not (r.tk == owner and r.tj == task)", "r.tk and r.tk ~= owner")),
@@ -159,11 +159,11 @@ _EDITS = {
         lua("lib/flows", "  if h.pz == '1' and not cancelled(h) then", "  if h.pz == '1' then"),
     ),
     "pause_assigned": trap(77, lua("lib/arrive", "elseif h.st == 'assigned' and not cancelled(h) then", "elseif false then")),
-    "strike_kept": trap(73, lua("lib/cancel", "set(h, 'ck', strike or kept)", "set(h, 'ck', strike or '')")),
-    "strike_own": trap(74, lua("lib/append", "own = r and r.t == h.tu", "own = true")),
+    "strike_kept": trap(73, lua("lib/cancel", "set(h, 'ck', how.strike or again and h.ck or '')", "set(h, 'ck', how.strike or '')")),
+    "strike_own": trap(74, lua("lib/append", "  return r and r.t == h.tu\n", "  return true\n")),
     "strike_note": trap(75, lua("lib/claim", "  if r and r.sk == 1 then", "  if false then")),
-    "strike_other": trap(74, lua("lib/append", "if own and e.t == 'user/message' and e.f == 'o' then", "if false then")),
-    "notice_store": trap(76, lua("lib/arrive", "if not replaced and x.st == store and e.kind", "if not replaced and e.kind")),
+    "strike_other": trap(74, lua("lib/append", "elseif e.t == 'user/message' and e.f == 'o' then", "elseif false then")),
+    "notice_store": trap(76, lua("lib/items", "if body and not replaced and x.st == store then", "if body and not replaced then")),
     "list_version": script(
         "traps_of_shares::test_a_turn_of_a_newer_agent_is_offered_to_no_worker_with_an_older_one",
         lua(
@@ -173,6 +173,22 @@ _EDITS = {
     "entry_seq": walks(lua("commit", "local _, le = seqs(h, h.ts)", "local le = seqs(h, h.ts)")),
     "dead_letter": trap(
         65, lua("dispatch", "  if not APPLY[e.kind] or e.v ~= '1' or not e.sid or #e.sid ~= 26 then return false end\n", "")
+    ),
+    "job_leaves": script(
+        "script_cancel::test_a_queued_job_whose_cancel_was_accepted_never_starts_although_nobody_drained_since",
+        lua("accept", "  if v[1] == 'queued' then\n", "  if false then\n"),
+    ),
+    "cancel_all": script(
+        "script_cancel::test_a_cancel_of_all_takes_the_turn_and_every_message_that_waits_and_no_later_one",
+        lua("accept", "    clear_queues(h, m.ca)\n", ""),
+    ),
+    "retry_stays": script(
+        "script_waiting::test_a_delay_stays_when_the_asker_writes_and_both_are_seen_when_it_is_over",
+        lua("lib/cancel", "elseif not only_wakes(r) then", "else"),
+    ),
+    "long_task": script(
+        "script_waiting::test_the_worker_of_a_call_it_let_go_of_dies_and_the_outcome_is_unknown",
+        lua("lib/append", "  call('SADD', P .. 'w:' .. h.ow, call_member(h, r))\n", ""),
     ),
     "base_entry": script(
         "script_commit::test_a_step_is_taken_although_events_came_since_the_last_entry",

@@ -63,6 +63,7 @@ CANCELS = {
     "cancel_aw": one(plan=[[m("m1", "aw")], [CANCEL]], budget=0),
     "cancel_tt": one(sids=XY, plan=[[m("m1", "tt")], [CANCEL], [n("n1")]], faults=("overdue",), workers=("A",)),
     "canceldet": one(plan=[[m("m1", "det"), m("m2", "tool")], [CANCEL]], budget=0),
+    "cancel_all": quiet(plan=[[m("m1"), m("m2", mode="follow_up")], [control("c1", "cancel", all="1")]]),
     "canceljob": one(sids=XY, plan=[[m("m1"), control("c1", "canceljob", mid="m1")], [n("n1")]]),
     "roll": one(plan=[[m("m1", "det"), m("r1", mode="rollback")]], budget=0),
     "roll_c": quiet(plan=[[m("m1", "tool"), m("r1", mode="rollback")], [CANCEL]]),
@@ -113,6 +114,9 @@ WAITING = {
     "notice_n": quiet(plan=[[control("n1", "notice", group="g"), control("w", "new"), control("n2", "notice", group="g"), m("m1")]]),
     "pause": one(plan=[[m("m1", "tool"), m("m2")], [PAUSE]], workers=("A",), faults=("expel", "drain", "beginby")),
     "pause_c": one(plan=[[m("m1", "aw"), PAUSE, CANCEL]], workers=("A",), faults=("expel", "drain")),
+    "retry": quiet(plan=[[m("m1", "re"), m("m2")], [CANCEL]]),
+    "long": one(plan=[[m("m1", "lo")]], workers=("A",), faults=("crash", "expel")),
+    "long_t": one(plan=[[m("m1", "lot"), m("m2")], [CANCEL]], workers=("A",), faults=("expel",)),
     "pause_d": quiet(plan=[[c("m1"), m("m2", mode="follow_up")], [PAUSE]]),
 }
 CONFIGS: dict[str, Config] = {**ARRIVALS, **CALLS, **CANCELS, **FLEET, **LIFTED, **WAITING}
@@ -166,6 +170,10 @@ BREAKS: dict[str, str] = {
     "list_version": "vers vers_aw",
     "entry_seq": "events events_l",
     "dead_letter": "unreadable",
+    "job_leaves": "canceljob",
+    "cancel_all": "cancel_all",
+    "retry_stays": "retry",
+    "long_task": "long",
     "base_entry": "rewind_ev",
     "approved_waits": "approve2",
     "sequential": "approve_t",

@@ -133,6 +133,7 @@ class Twin:
         on_server: dict[str, Callable[[], None]] = {
             "clock": lambda: self.mirror.clock(self.shard["now"] + 1),
             "due": lambda: self.mirror.window_due(what, self.shard),
+            "fire": lambda: self.mirror.call_due(self.shard, what),
             "timeout": lambda: self.mirror.call_due(self.shard, what),
             "deadline": lambda: self.mirror.call_due(self.shard, what),
             "beginby": lambda: self.mirror.past_begin_by(what),

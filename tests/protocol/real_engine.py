@@ -36,7 +36,7 @@ class RealEngine:
             "det": ToolFact(self.outside),
             "aw": ToolFact(self.outside, awaited=True),
             "ap": ToolFact("approval", awaited=True),
-            "retry": ToolFact("retry", awaited=True),
+            "lo": ToolFact("plain"),  # which it runs to the end
             "li": ToolFact("lift", awaited=True, idempotent=True),
             "ln": ToolFact("lift", awaited=True),
             "ld": ToolFact("lift", idempotent=True),

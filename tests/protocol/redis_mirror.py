@@ -28,6 +28,7 @@ KINDS = {
     "li": ("lift", 1, 1),
     "ln": ("lift", 1, 0),
     "ld": ("lift", 0, 1),
+    "lo": ("plain", 0, 0),
 }
 FAR = 10**7
 CODES = {202: "accepted", 404: "gone", 409: "conflict"}
@@ -80,7 +81,7 @@ class Mirror:
             args = [event["call"], event["value"], orjson.dumps(event["value"]), "", owner, task, ""]
             return self.run("accept", "outcome", self.key(sid), store, *args)[0].decode()
         if kind == "canceljob":
-            return self.run("accept", "job", event["mid"])[0].decode()
+            return self.run("accept", "job", event["mid"], "user", 0)[0].decode()
         if kind in ("notice", "clear"):
             fields = ["id", event["sid"], "tn", TENANT, "ag", AGENT, "po", POOL, "us", "", "pf", "", "dl", ""]
             body = orjson.dumps(event.get("text", 0))
@@ -88,7 +89,8 @@ class Mirror:
             return self.run("accept", "notice", self.key(event["sid"]), *args)[0].decode()
         turn = shard["s"][event["sid"]]["turn"]
         named = f"t{turn}" if kind == "cancel" and turn else ""
-        return self.run("accept", "control", self.key(event["sid"]), kind, event["id"], 1, named)[0].decode()
+        how = [1, "all", int(bool(event.get("all")))]
+        return self.run("accept", "control", self.key(event["sid"]), kind, event["id"], 1, named, *how)[0].decode()
 
     def introduce(self, sid: str) -> None:
         """Make the session known without a message, as the model starts with it."""
@@ -148,13 +150,18 @@ class Mirror:
                 change["append"].append({"t": "say", "calls": named})
             elif entry["kind"] == "result":
                 change["append"].append({"t": "answer", "c": entry["call"], "o": entry["outcome"]})
-        change["park"] = [[call, FAR, ""] for call in request["parks"]]
+        change["park"] = [self._parking(call, calls) for call in request["parks"]]
+        change["wait"] = [[call, kind, FAR] for call, kind in request.get("waits") or []]
         change["start"] = [*([request["start"]] if request["start"] else []), *(request.get("starts") or [])]
         change["settle"] = [[call, outcome, 0] for call, outcome in request.get("settle") or []]
         change["unstart"] = list(request.get("unstart") or [])
         change["closing"] = bool(request.get("closing"))
         args = [self.key(request["sid"]), request["epoch"], request["owner"], request["k"], self._base(request), f"t{turns}"]
         return self.run("commit", *args, orjson.dumps(change), *bodies)
+
+    def _parking(self, call: str, calls: State) -> list[Any]:
+        long = calls[call]["kind"] == "lo" and calls[call]["state"] == "started"
+        return [call, FAR, "", "1", 0] if long else [call, FAR, ""]
 
     def _base(self, request: State) -> int:
         return request["lua_last"]

@@ -20,7 +20,7 @@ from turnyard.records.ids import call_id, hash_secret, job_shard, new_job_id, ne
 from turnyard.records.jobs import Job
 from turnyard.records.log import LogRecord
 from turnyard.records.messages import Accepted, UserMessage
-from turnyard.state import calls, flows, ingress, turns, upkeep
+from turnyard.state import calls, fleet, flows, ingress, turns, upkeep
 from turnyard.state.audit import audit, inspect
 from turnyard.state.fleet import Assignment, Lists, Registration, register
 from turnyard.state.jobs import read_job
@@ -134,8 +134,8 @@ class Scene:
 
     # -- what clients say
 
-    async def say(self, text: str = "hello", *, session: str = "s", **more: Any) -> Accepted:
-        return await ingress.accept_message(self.yard, self.message(text, session=session, **more))
+    async def say(self, text: str = "hello", *, session: str = "s", inbox_cap: int = ingress.INBOX_CAP, **more: Any) -> Accepted:
+        return await ingress.accept_message(self.yard, self.message(text, session=session, **more), inbox_cap=inbox_cap)
 
     def message(self, text: str = "hello", *, session: str = "s", tenant: str = "default", agent: str = "bot", **more: Any) -> UserMessage:
         shard = self.shard(session, tenant)
@@ -249,6 +249,11 @@ class Scene:
     async def begin_row(self, view: TurnView | str, call: str, *, owner: str, task: str = "task-1") -> calls.RowStart:
         store = view if isinstance(view, str) else view.store
         return await calls.begin_row(self.yard.shard_for(store.partition(".")[0]), store, call, owner=owner, task=task)
+
+    async def told(self, owner: str) -> list[fleet.Cancelled]:
+        """Return the cancels that were pushed to a worker."""
+        found = await fleet.take(self.yard.shards[0], self._lists[owner], free=0, block_ms=1)
+        return [item for item in found if isinstance(item, fleet.Cancelled)]
 
     # -- what can be seen
 

@@ -150,7 +150,7 @@ def random_event(rnd: random.Random, i: int, sids: list[str], sent: list[tuple[s
         return message(sid, mid, does, rnd.choice(MODES[:4] if simple else MODES), asker=rnd.random() < 0.6)
     event_id = f"c{i}"
     if kind < 0.84:
-        return {"id": event_id, "kind": "cancel", "sid": sid}
+        return {"id": event_id, "kind": "cancel", "sid": sid, **({"all": "1"} if rnd.random() < 0.3 else {})}
     if kind < 0.87 and not simple:
         return {"id": event_id, "kind": "pause", "sid": sid}
     if kind < 0.91 and not simple:

@@ -145,7 +145,7 @@ async def test_a_job_is_cancelled_once_and_by_its_tenant_alone(scene: Scene) -> 
     assert (await ingress.cancel_job(scene.yard, accepted.job, tenant="default")).code == "accepted"
     await scene.dispatch()
     again = await ingress.cancel_job(scene.yard, accepted.job, tenant="default")
-    assert (again.code, again.entry) == ("late", "cancelled")
+    assert (again.code, again.entry) == ("duplicate", "cancelled")
     assert (await scene.job(accepted)).cause == "user"
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.protocol.scene import OK, Scene, call
+from tests.protocol.scene import DAY_MS, OK, Scene, call
 from turnyard.records.commit import NewCall, Park, TurnView
 from turnyard.records.ids import idempotency_key, new_owner_id
 from turnyard.state.lanes import sent, take_lane
@@ -40,7 +40,7 @@ async def test_the_lane_names_call_queue_deadline_and_relay_count(scene: Scene) 
     (item,) = await take_lane(scene.yard.shards[0], "arq")
     (parked,) = [r for r in item.records if r.type == "call/parked"]
     assert (parked.call, parked.kind, parked.extra["qn"], parked.extra["re"]) == (made.id, "lift", "slow", "1")
-    assert int(parked.extra["dl"]) == scene.now_ms + 60_000
+    assert int(parked.extra["dl"]) == scene.now_ms + DAY_MS
     assert await sent(scene.yard.shards[0], "arq", item)
 
 
@@ -100,7 +100,7 @@ async def test_a_call_that_has_its_outcome_is_not_run(scene: Scene, how: str) ->
     if how == "answered":
         await scene.outcome(view, made.id, secret_hash=None)
     elif how == "timed out":
-        await scene.pass_ms(60_001)
+        await scene.pass_ms(DAY_MS + 1)
         await scene.tick(parts="d")
     else:
         await scene.control("cancel")

@@ -64,11 +64,27 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Park:
-    """Let a call wait outside. `deadline_ms` is how long from now; `secret_hash` is None when no token exists."""
+    """Let a call wait outside. `deadline_ms` is how long from now; `secret_hash` is None when no token exists.
+
+    For a lifted call it is how long its task may run, counted from the task's start; it waits for that up to a day, or
+    as long if that is longer. `task` lets go of a started call whose effect goes on at this worker: the row belongs to
+    (worker, task), who tells its outcome; detached unless `awaited`.
+    """
 
     call: str
     deadline_ms: int
     secret_hash: str | None = None
+    task: str | None = None
+    awaited: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Hold the turn for a while: a row that is no call, with no entry and no result. `id` is the caller's, once per store."""
+
+    id: str
+    kind: Literal["retry", "timer"]
+    delay_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +96,7 @@ class Commit:
     row knows it before that. `unstart` takes marks back. `settle` puts a result of a parallel batch into its row. `claim` takes
     what waits in the inbox into the log, allowed only when the next step is a model call. `failure` ends the turn's
     jobs as failed: {"code", "message", "retryable", "ref"}. `closing` answers all calls that are still open, as the
-    end of a cancelled or failed turn must. What the jobs answer is the turn's last assistant entry. `lanes` are the
+    end of a cancelled or failed turn must. `wait` holds the turn that parks. What the jobs answer is the turn's last assistant entry. `lanes` are the
     out lanes to wake.
     """
 
@@ -90,6 +106,7 @@ class Commit:
     unstart: tuple[str, ...] = ()
     settle: tuple[Answer, ...] = ()
     park: tuple[Park, ...] = ()
+    wait: tuple[Wait, ...] = ()
     claim: bool = False
     ending: Ending = "none"
     closing: bool = False

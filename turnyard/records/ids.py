@@ -102,6 +102,18 @@ def call_id(store: str, turn: str, step: int, index: int) -> str:
     return f"call_{_b32(_digest(store, turn, str(step), str(index), size=10))}"
 
 
+def child_parent(shard: int, store: str, call: str) -> str:
+    """Return how a child's job names the call that it answers; read by `read_child_parent`."""
+    return f"{shard}.{store}!{call}"
+
+
+def read_child_parent(parent: str) -> tuple[int, str, str]:
+    """Return (shard, store, call) of what `child_parent` made."""
+    where, _, call = parent.partition("!")
+    shard, _, store = where.partition(".")
+    return int(shard), store, call
+
+
 def idempotency_key(tenant: str, session: str, turn: str, call: str) -> str:
     """Return the key a tool passes on to what it calls; the same on each attempt of the same call."""
     return _b32(_digest(tenant, session, turn, call))

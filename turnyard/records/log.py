@@ -19,7 +19,7 @@ COMPACTION = "session/compaction"
 NOTICE = "notification"
 
 OPENED = "store/opened"
-_EXTRA = (b"dl", b"qn", b"re", b"by", b"x")
+_EXTRA = (b"dl", b"qn", b"re", b"by", b"x", b"ca", b"pa")
 
 ENTRIES = frozenset({USER, ASSISTANT, CALL, RESULT, COMPACTION, NOTICE})
 
@@ -28,6 +28,7 @@ TURN_END = "turn/end"
 PARKED = "call/parked"
 RESOLVED = "call/resolved"
 RELAYED = "call/relayed"
+CALLED_OFF = "call/cancelled"
 JOB = "job"
 STRIKE = "strike"
 CLEARED = "notice/cleared"
@@ -41,7 +42,7 @@ class LogRecord:
     cancelled, denied, superseded, unknown, placeholder) as well as on ordinary ones (result, error). `aside` marks
     the result of a call that a placeholder already answered; `late` one that came after a timeout or unknown.
     `seqs` are what a strike takes out of the view; `group_key` names a notice; `extra` holds an event's own fields
-    (dl deadline in ms, qn queue, re relay count, by who, x the store that /new opened).
+    (dl deadline in ms, qn queue, re relay count, by who, x the store that /new opened, ca cause, pa the parent's call).
     """
 
     seq: int

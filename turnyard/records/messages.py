@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 Mode = Literal["steer", "follow_up", "collect", "interrupt", "rollback", "reject"]
 CompleteWhen = Literal["settled", "turn"]
+Cause = Literal["user", "deadline", "superseded", "budget", "poisoned"]
 AcceptCode = Literal["accepted", "duplicate", "mismatch", "busy", "inbox_full", "quota", "late", "gone", "denied", "conflict", "expired"]
 
 
@@ -18,6 +19,8 @@ class UserMessage:
     the same message (first answer stands). `body` is the log body: {"text"} or {"parts"}, plus "metadata".
     `delay_ms` keeps it in `next` until then; `window_ms` and `window_max_ms` shape a collect window.
     `body_hash` is compared when the same job id comes again; another hash is a mismatch.
+    `timeout_ms` is how long the job may take from now on, waiting included; None for no bound.
+    `parent` names the call of another session that this job answers, as `child_parent` spells it.
     `notify` is the channel on which the end of the job is announced, None when nobody waits.
     """
 
@@ -37,6 +40,8 @@ class UserMessage:
     delay_ms: int = 0
     window_ms: int = 1500
     window_max_ms: int = 10_000
+    timeout_ms: int | None = None
+    parent: str | None = None
     asker: bool = True
     notify: str | None = None
     metadata: dict[str, str] = field(default_factory=dict[str, str])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import orjson
 
 from turnyard.records.ids import job_shard, session_key, store_session
-from turnyard.records.messages import Accepted, UserMessage
+from turnyard.records.messages import Accepted, Cause, UserMessage
 from turnyard.state.reads import reading, text
 
 if TYPE_CHECKING:
@@ -68,6 +68,8 @@ async def accept_message(yard: Yard, message: UserMessage, *, inbox_cap: int = I
         "dy": message.delay_ms,
         "wn": message.window_ms,
         "wx": message.window_max_ms,
+        **({"to": message.timeout_ms} if message.timeout_ms is not None else {}),
+        **({"pa": message.parent} if message.parent is not None else {}),
     }
     args = ["user", sid, message.job, *_flat(fields), orjson.dumps(message.body), inbox_cap]
     return _accepted(await yard.shard_for(sid).run("accept", *args, oom=False, durable=True), job=message.job, session=message.session)
@@ -99,19 +101,36 @@ async def accept_notice(
     return _accepted(await yard.shard_for(sid).run("accept", *args, oom=False, durable=True), session=session)
 
 
-async def accept_control(yard: Yard, *, tenant: str, session: str, control: Control, event: str, turn: str | None = None) -> Accepted:
+async def accept_control(
+    yard: Yard,
+    *,
+    tenant: str,
+    session: str,
+    control: Control,
+    event: str,
+    turn: str | None = None,
+    cause: Cause = "user",
+    everything: bool = False,
+    cascade: bool = False,
+) -> Accepted:
     """Cancel the session's open turn, begin a new history, pause or resume it. Never refused by limits.
 
-    `turn` names the turn that cancel is meant for; None is the open one. Codes: accepted; duplicate; late (nothing
-    to cancel); gone (no such session).
+    `turn` names the turn that cancel is meant for; None is the open one. With `everything` the messages that wait are
+    cancelled, too, whether a turn is open or not; with `cascade` the sessions that the turn's calls started.
+    Codes: accepted; duplicate; late (nothing to cancel); gone (no such session).
     """
     sid = session_key(tenant, session)
-    args = ["control", sid, control, event, _bucket(event), turn or ""]
+    how = _flat({"ca": cause, "all": int(everything), "cs": int(cascade)})
+    args = ["control", sid, control, event, _bucket(event), turn or "", *how]
     return _accepted(await yard.shard_for(sid).run("accept", *args), session=session)
 
 
-async def cancel_job(yard: Yard, job: str, *, tenant: str) -> Accepted:
-    """Ask for a job's end. Codes: accepted; late (it has ended, `entry` is how); gone (no such job, or not the tenant's)."""
+async def cancel_job(yard: Yard, job: str, *, tenant: str, cause: Cause = "user", cascade: bool = False) -> Accepted:
+    """Ask for a job's end. A job that no turn has taken has ended when this returns, and never starts.
+
+    Codes: accepted; duplicate (a cancel ended it before a turn took it); late (it has ended, `entry` is how); gone (no such job, or
+    not the tenant's).
+    """
     shard = _shard_of_job(yard, job)
     if shard is None:
         return Accepted(code="gone", job=job)
@@ -119,7 +138,7 @@ async def cancel_job(yard: Yard, job: str, *, tenant: str) -> Accepted:
         owner = await shard.redis.hget(shard.keys.job(job), "tn")
     if text(owner) != tenant:
         return Accepted(code="gone", job=job)
-    return _accepted(await shard.run("accept", "job", job, durable=True), job=job)
+    return _accepted(await shard.run("accept", "job", job, cause, int(cascade), durable=True), job=job)
 
 
 def _shard_of_job(yard: Yard, job: str) -> Shard | None:
@@ -143,8 +162,8 @@ async def accept_outcome(
     """Settle a parked call from outside, or decide an approval ("allow", "deny"). The first answer wins.
 
     A callback proves itself by `secret_hash`, a lifted task by being the row's own (owner, task). `body` is a result
-    body. Codes: accepted; duplicate (the same body again); conflict (another body); gone (no row or wrong secret);
-    expired.
+    body. Codes: accepted; duplicate (the same body again); conflict (another body); gone (no row or wrong secret, and
+    so a week after the deadline: docs/adr/0007); expired (a decision after the deadline).
     """
     home = yard.shard(shard)
     sid, _, ordinal = store.partition(".")
@@ -156,9 +175,4 @@ async def accept_outcome(
 
 async def follow(yard: Yard, session: str, seconds: float) -> None:
     """Ask workers to write deltas of a session (its key part) for that many seconds from now."""
-    shard = yard.shard_for(session)
-    with reading(f"session {session}"):
-        now = await shard.redis.time()
-        until = int(now[0] * 1000 + now[1] / 1000 + seconds * 1000)
-        if await shard.redis.exists(shard.keys.head(session)):
-            await shard.redis.hset(shard.keys.head(session), "fu", until)
+    await yard.shard_for(session).run("accept", "follow", session, int(seconds * 1000))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from turnyard.errors import Diverged, FenceLost, StoreUnavailable
-from turnyard.records.commit import Answer, Commit, Note, Row, Say, TurnView
+from turnyard.records.commit import Answer, Commit, Note, Park, Row, Say, TurnView
 from turnyard.records.ids import new_turn_id
 from turnyard.records.log import ASSISTANT, CALL, ENTRIES, NOTICE, RESULT, STRIKE, LogRecord, parse_record
 from turnyard.state.reads import reading, text
@@ -106,7 +106,8 @@ def _payload(change: Commit, serial: int) -> tuple[bytes, list[bytes]]:
 
     out: dict[str, Any] = {
         "append": [_part(part, body) for part in change.append],
-        "park": [(p.call, p.deadline_ms, p.secret_hash or "") for p in change.park],
+        "park": [_parking(p) for p in change.park],
+        "wait": [(w.id, w.kind, w.delay_ms) for w in change.wait],
         "settle": [(s.call, s.outcome, body(s.body) or 0) for s in change.settle],
         "failure": body(change.failure),
         "start": change.start,
@@ -120,6 +121,11 @@ def _payload(change: Commit, serial: int) -> tuple[bytes, list[bytes]]:
     # What is empty is left out: the script pays for each field it parses.
     payload = {"ending": change.ending, "serial": serial, **{name: value for name, value in out.items() if value}}
     return orjson.dumps(payload), bodies
+
+
+def _parking(p: Park) -> tuple[Any, ...]:
+    plain = (p.call, p.deadline_ms, p.secret_hash or "")
+    return plain if p.task is None else (*plain, p.task, int(p.awaited))
 
 
 def _part(part: Say | Answer | Note, body: Any) -> dict[str, Any]:

@@ -42,10 +42,19 @@ def do_accept(shard: State, env: State, rules: Rules, action: Action) -> None:
     event["n"] = env["n"]
     if event["kind"] == "notice":
         event["text"] = env["n"]
-    model.accept(shard, rules, event)
+    queued = doomed(shard, event)
+    if model.accept(shard, rules, event)["code"] == 202:
+        env["never"] += queued
     if event["kind"] == "user":
         env["accepted"].append(event["mid"])
         env["order"][event["mid"]] = env["n"]
+
+
+def doomed(shard: State, event: State) -> list[str]:
+    """Return the messages that may never start once this event is accepted."""
+    if event["kind"] == "canceljob":
+        return [event["mid"]] if shard["j"].get(event["mid"], {}).get("state") == "queued" else []
+    return model.queued(shard, event["sid"]) if event.get("all") else []
 
 
 def do_dispatch(shard: State, env: State, rules: Rules, action: Action) -> None:
@@ -95,7 +104,7 @@ def do_rewind(shard: State, env: State, rules: Rules, action: Action) -> None:
     for head in shard["s"].values():
         head["now"] = now
     env["rewound"] += 1
-    env["cancels"], env["rollbacks"] = {}, []
+    env["cancels"], env["rollbacks"], env["never"] = {}, [], []
     env["lost"] += [mid for mid in env["accepted"] if mid not in shard["j"] and mid not in env["lost"]]
 
 
@@ -106,6 +115,12 @@ def tick(script: Callable[[State, Rules, str], None]) -> Perform:
         script(shard, rules, action[1])
 
     return perform
+
+
+def do_fire(shard: State, env: State, rules: Rules, action: Action) -> None:
+    """The time of a row that only wakes has come."""
+    env["waited"].append(action[1])
+    model.tick_deadline(shard, rules, action[1])
 
 
 # Workers
@@ -181,6 +196,14 @@ def do_zombie(shard: State, env: State, rules: Rules, action: Action) -> None:
         send_commit(shard, rules, request)
 
 
+def do_long(shard: State, env: State, rules: Rules, action: Action) -> None:
+    """An effect that went on after its call was let go of comes to its end, and its worker says so."""
+    call = action[1]
+    owner = env["longs"].pop(call)
+    env["n"] += 1
+    model.accept(shard, rules, {"id": "L" + call, "kind": "outcome", "call": call, "value": "real", "n": env["n"], "owner": owner})
+
+
 def do_drain(shard: State, env: State, rules: Rules, action: Action) -> None:
     """SIGTERM: the turn yields at its next step."""
     env["workers"][action[1]]["jobs"][action[2]]["drain"] = True
@@ -191,22 +214,26 @@ def do_beat(shard: State, env: State, rules: Rules, action: Action) -> None:
     name = action[1]
     worker = env["workers"][name]
     running = [sid for sid, job in worker["jobs"].items() if job["phase"] != "taken"]
+    running += [model.member(call) for call in env["longs"]]
     answer = model.beat(shard, rules, worker_id(env, name), running)
     if answer["code"] == "LOST":
         leave_requests(env, name)
         reborn(shard, env, name)
         return
     for sid in answer["lost"]:
+        if sid.startswith("c!"):
+            continue
         leave_request(env, name, sid)
         worker["jobs"].pop(sid, None)
     for sid in answer["strangers"]:
-        if sid not in worker["jobs"]:
+        if sid not in worker["jobs"] and not sid.startswith("c!"):
             worker["jobs"][sid] = {"epoch": shard["s"][sid]["epoch"], "phase": "taken"}
 
 
 def do_crash(shard: State, env: State, rules: Rules, action: Action) -> None:
     """A worker dies; what it had on the wire may still arrive."""
     env["workers"][action[1]]["alive"] = False
+    env["longs"] = {call: owner for call, owner in env["longs"].items() if owner != worker_id(env, action[1])}
     leave_requests(env, action[1])
     env["crashed"] += 1
 
@@ -225,6 +252,7 @@ def do_restart(shard: State, env: State, rules: Rules, action: Action) -> None:
 def reborn(shard: State, env: State, name: str) -> None:
     """Register a new incarnation of the worker."""
     worker = env["workers"][name]
+    env["longs"] = {call: owner for call, owner in env["longs"].items() if owner != worker_id(env, name)}
     worker["alive"] = True
     worker["inc"] += 1
     model.register(shard, worker_id(env, name), env["capacity"], worker["ver"])
@@ -254,6 +282,8 @@ PERFORM: dict[str, Perform] = {
     "vendor": do_vendor,
     "rewind": do_rewind,
     "due": tick(model.tick_due),
+    "fire": do_fire,
+    "long": do_long,
     "timeout": tick(model.tick_deadline),
     "deadline": tick(model.tick_deadline),
     "beginby": tick(model.tick_beginby),
@@ -280,6 +310,22 @@ PERFORM: dict[str, Perform] = {
 WRITES = frozenset(
     (
         *("accept", "dispatch", "due", "resume", "vendor", "timeout", "deadline", "beginby", "overdue", "tick_dead", "walk"),
-        *("take", "begin", "begin_lost", "commit", "commit_lost", "hasty", "beat", "expel", "restart", "zombie", "relay", "lbegin", "lout"),
+        *(
+            "take",
+            "begin",
+            "begin_lost",
+            "commit",
+            "commit_lost",
+            "hasty",
+            "beat",
+            "expel",
+            "restart",
+            "zombie",
+            "relay",
+            "lbegin",
+            "lout",
+            "fire",
+            "long",
+        ),
     )
 )

@@ -3,6 +3,7 @@
 Steps of healthy actors are always possible; faults only while the budget lasts. The order is fixed: seeds index into it.
 """
 
+from tests.protocol import model
 from tests.protocol.actors.world import LIFT, Action, lifter_id, queued, worker_id
 from tests.protocol.model import State
 
@@ -49,7 +50,7 @@ def worker_choices(shard: State, env: State, name: str, out: list[Action]) -> No
     for sid in jobs:
         job_choices(shard, env, name, sid, out)
     mine = shard["w"].get(owner, [])
-    strangers = any(x not in jobs for x in mine)
+    strangers = any(x not in jobs and not x.startswith("c!") for x in mine)
     gone = any(job["phase"] != "taken" and sid not in mine for sid, job in jobs.items())
     if owner not in shard["workers"] or strangers or gone:
         out.append(("beat", name))
@@ -199,6 +200,8 @@ def token_choices(shard: State, env: State, out: list[Action]) -> None:
         out.append(("vendor", call))
         if may(env, "timeout") and row["state"] == "parked" and row["outcome"] is None:
             out.append(("timeout", call))
+    out += [("fire", call) for call, row in shard["calls"].items() if row["kind"] in model.WAKERS and row["state"] == "parked"]
+    out += [("long", call) for call in env["longs"] if shard["calls"].get(call, {}).get("state") == "parked"]
     if env["rewound"]:
         for call, row in shard["calls"].items():
             if row["state"] == "parked" and row["outcome"] is None and env["tokens"].get(call) == "done":

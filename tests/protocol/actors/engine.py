@@ -7,7 +7,7 @@ STARTED; one that somebody else marked has an unknown fate. Plain and parallel c
 from typing import Any
 
 from tests.protocol import model
-from tests.protocol.actors.world import CALLS, LIFT
+from tests.protocol.actors.world import CALLS, LIFT, WAITS
 from tests.protocol.model import Rules, State
 
 Request = dict[str, Any]
@@ -65,13 +65,15 @@ def plan_call(env: State, rules: Rules, job: State, request: Request, pending: l
     """Plan the first call that this worker can still move."""
     rows, call = job["rows"], live[0]
     row = rows[call]
-    plain = row["kind"] in ("tool", "par")
+    plain = row["kind"] in ("tool", "par", "lo")
     waits = (rules.sequential and plain) or (rules.approved_waits and row["state"] == "allowed")
     before = pending[: pending.index(call)]
     if waits and any(other in job["parked"] for other in before):
         request["ending"] = "park"
     elif row["kind"] == "par":
         plan_parallel(env, job, request, pending, call)
+    elif row["kind"] == "lo":
+        run_long(env, rules, job, request, pending, live)
     elif row["kind"] == "tool" or (row["kind"] == "ap" and row["state"] in ("allowed", "started")):
         if run_call(env, job, request, call):
             plan_rest(rules, job, request, pending, live)
@@ -93,6 +95,22 @@ def run_call(env: State, job: State, request: Request, call: str) -> bool:
     return True
 
 
+def run_long(env: State, rules: Rules, job: State, request: Request, pending: list[str], live: list[str]) -> None:
+    """Start a call whose effect takes long, then let go of it: its worker tells the outcome later."""
+    call = live[0]
+    if call not in job["marks"]:
+        if run_call(env, job, request, call):
+            plan_rest(rules, job, request, pending, live)
+        return
+    env["effects"][call] = env["effects"].get(call, 0) + 1
+    env["longs"][call] = request["owner"]
+    request["parks"].append(call)
+    request["append"].append({"kind": "result", "call": call, "outcome": "placeholder"})
+    answered = [other for other in pending if other != call]
+    if not answered:
+        request["claim"] = True
+
+
 def park_call(env: State, row: State, request: Request, call: str) -> None:
     """Launch a call that waits for something outside, and park it; a detached one is answered by its placeholder."""
     fresh = row["state"] in ("open", "started") if model.detached(row) else row["outcome"] is None and row["state"] == "open"
@@ -109,7 +127,7 @@ def plan_rest(rules: Rules, job: State, request: Request, pending: list[str], li
     awaited = bool(request["parks"]) and not model.detached(rows[call])
     if len(live) > 1:
         following = rows[live[1]]
-        if rules.sequential and following["kind"] in ("tool", "par") and (awaited or job["parked"]):
+        if rules.sequential and following["kind"] in ("tool", "par", "lo") and (awaited or job["parked"]):
             request["ending"] = "park"
         elif following["kind"] == "tool" and following["state"] == "open":
             request["start"] = live[1]
@@ -159,6 +177,15 @@ def ask_model(env: State, view: list[State], request: Request) -> None:
     new = [e for e in view[last + 1 :] if e["kind"] in ("user", "note", "result") and not e.get("struck")]
     if not new:
         request["ending"] = "finish"
+        return
+    waits = [
+        [entry["mid"] + ".w", WAITS[env["does"][entry["mid"]]]]
+        for entry in new
+        if entry["kind"] == "user" and env["does"][entry["mid"]] in WAITS
+    ]
+    waits = [wait for wait in waits if wait[0] not in env["waited"]]
+    if waits:
+        request.update(waits=waits[:1], ending="park")
         return
     calls = [call for entry in new if entry["kind"] == "user" for call in calls_for(env, view, entry["mid"])]
     request["append"].append({"kind": "assistant", "calls": calls})

@@ -83,6 +83,9 @@ def check_overtaken(shard: State, env: State) -> None:
     if env["cjobs"]:
         return  # the message may be cancelled after it did its work
     for call, row in shard["calls"].items():
+        if row["kind"] in model.WAKERS and (row["demoted"] or row["outcome"]):
+            fail(f"the wait {call} gave way to a message")
+    for call, row in shard["calls"].items():
         if row["answered"] or not (row["demoted"] or row["outcome"] == "superseded"):
             continue
         if not any(item["kind"] == "user" and item["asker"] for item in shard["s"][row["sid"]]["inbox"]):

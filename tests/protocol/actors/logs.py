@@ -78,6 +78,8 @@ class LogCheck:
         if entry.get("g") and self.windows.setdefault(entry["g"], entry["turn"]) != entry["turn"]:
             fail(f"{self.store} collect window {entry['g']} taken in two turns")
         self.users.append(entry["mid"])
+        if entry["mid"] in self.env["never"]:
+            fail(f"{self.store} message {entry['mid']} was taken after its cancel was accepted")
         asked = self.env["cancels"].get(f"{self.store.split('/')[0]}/{entry['turn']}")
         if asked is not None and entry["mid"] in asked:
             fail(f"{self.store} interrupting message claimed by the turn it cancelled")

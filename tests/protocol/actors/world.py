@@ -29,7 +29,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     "aa": ("aw", "aw"),
     "at": ("ap", "tool"),
     "da": ("det", "aw"),
-    "re": ("retry",),
+    "re": (),
     "li": ("li",),
     "ln": ("ln",),
     "ld": ("ld",),
@@ -43,7 +43,10 @@ CALLS: dict[str, tuple[str, ...]] = {
     "pl": ("par", "ld", "par"),
     "aada": ("ap", "ap", "det", "aw"),
     "ata": ("ap", "tool", "aw"),
+    "lo": ("lo",),
+    "lot": ("lo", "tool"),
 }
+WAITS = {"re": "retry"}  # what the scripted worker waits for before it asks the model
 LIFT = ("li", "ln", "ld")
 ALL_FAULTS = ("crash", "expel", "lose", "beginby", "timeout", "overdue", "rewind", "drain")
 DESTINATION = {"follow_up": "next", "collect": "collect", "later": "later"}
@@ -116,6 +119,9 @@ def new_world(config: Config) -> tuple[State, State]:
         "dest": {},
         "order": {},
         "cjobs": [],
+        "never": [],
+        "waited": [],
+        "longs": {},
     }
     for name in config.workers:
         env["workers"][name] = {"inc": 0, "alive": True, "jobs": {}, "ver": (config.vers or {}).get(name, 0)}

@@ -1,6 +1,6 @@
 """One shard as plain dicts; every script of the protocol is one atomic function `script(shard, rules, ...)`."""
 
-from tests.protocol.model.accept import accept, decide
+from tests.protocol.model.accept import accept, decide, queued
 from tests.protocol.model.admit import admit, worker_room
 from tests.protocol.model.arrivals import MAX_COLLECT, W_COLLECT
 from tests.protocol.model.begin import begin, claim, open_turn
@@ -11,6 +11,7 @@ from tests.protocol.model.lifted import TRIES, begin_row, task_dead, tick_relay
 from tests.protocol.model.rules import FIXES, Rules
 from tests.protocol.model.state import (
     INF,
+    WAKERS,
     State,
     detached,
     last_entry,
@@ -28,6 +29,7 @@ __all__ = [
     "INF",
     "MAX_COLLECT",
     "TRIES",
+    "WAKERS",
     "W_COLLECT",
     "Rules",
     "State",
@@ -48,6 +50,7 @@ __all__ = [
     "next_due",
     "open_turn",
     "overtake",
+    "queued",
     "register",
     "rows_of",
     "set_cancel",

@@ -4,9 +4,10 @@ A repeat of an event id gets the first answer. An outcome or decision is settled
 queued: dispatch only wakes. A cancel is stamped with the turn that was open when it came.
 """
 
+from tests.protocol.model.cancel import clear_queues, leave_queue
 from tests.protocol.model.lifted import drop_task
 from tests.protocol.model.rules import Rules
-from tests.protocol.model.state import State, note_event, settle
+from tests.protocol.model.state import WAKERS, State, note_event, settle
 
 GONE, CONFLICT, ACCEPTED = 404, 409, 202
 
@@ -25,20 +26,50 @@ def accept(shard: State, rules: Rules, event: State) -> State:
     if event["kind"] == "user":
         note_event(shard, shard["s"][event["sid"]]["store"], "inbox/accepted")
         shard["j"][event["mid"]] = {"state": "queued", "open": 0}
-    if event["kind"] == "cancel":
-        event = dict(event, turn=shard["s"][event["sid"]]["turn"])
-        if not event["turn"]:
-            shard["d"][event["id"]] = {"code": "LATE"}
-            return {"code": "LATE"}
-    shard["ingress"].append(event)
+    event = stamped(shard, event)
+    if event["kind"] == "cancel" and not cancel_of_all(shard, rules, event) and not event["turn"]:
+        shard["d"][event["id"]] = {"code": "LATE"}
+        return {"code": "LATE"}
+    if not ends_queued_job(shard, rules, event):
+        shard["ingress"].append(event)
     shard["d"][event["id"]] = {"code": ACCEPTED}
     return {"code": ACCEPTED}
+
+
+def stamped(shard: State, event: State) -> State:
+    """Return a cancel with the turn that is open now, anything else as it is."""
+    return dict(event, turn=shard["s"][event["sid"]]["turn"]) if event["kind"] == "cancel" else event
+
+
+def cancel_of_all(shard: State, rules: Rules, event: State) -> bool:
+    """Empty the queues if the cancel asks for all and something waits; tell whether that is so."""
+    if not event.get("all") or not queued(shard, event["sid"]):
+        return False
+    if rules.cancel_all:
+        clear_queues(shard, rules, event["sid"])
+    return True
+
+
+def ends_queued_job(shard: State, rules: Rules, event: State) -> bool:
+    """End the job that the event cancels if no turn has taken it; tell whether that was so."""
+    if event["kind"] != "canceljob" or not rules.job_leaves or shard["j"].get(event["mid"], {}).get("state") != "queued":
+        return False
+    leave_queue(shard, rules, event["sid"], [event["mid"]])
+    return True
+
+
+def queued(shard: State, sid: str) -> list[str]:
+    """Return the messages of a session that were accepted and that no turn has taken."""
+    head = shard["s"][sid]
+    waiting = [item["mid"] for item in head["inbox"] + head["next"] if item["kind"] == "user"]
+    coming = [e["mid"] for e in shard["ingress"] if e["kind"] == "user" and e["sid"] == sid and not e.get("void")]
+    return waiting + [mid for mid in coming if shard["j"][mid]["state"] == "queued"]
 
 
 def settle_from_outside(shard: State, rules: Rules, event: State) -> State | int:
     """Settle the row an outcome or decision is for; return the entry to queue, or the code of its refusal."""
     row = shard["calls"].get(event["call"])
-    if row is None:
+    if row is None or row["kind"] in WAKERS:
         return GONE
     if event["kind"] == "decision":
         if not record_decision(shard, rules, event, row):

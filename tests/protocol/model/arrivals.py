@@ -15,6 +15,8 @@ def user_message(shard: State, rules: Rules, event: State) -> str:
     """Apply a user message by its mode: steer, follow_up, collect, later, interrupt or rollback."""
     sid, mode, asker = event["sid"], event["mode"], event.get("asker", True)
     head = shard["s"][sid]
+    if cancelled_before(shard, event):
+        return "CANCELLED"
     item = {"kind": "user", "mid": event["mid"], "store": head["store"], "wake": True, "n": event["n"], "asker": asker}
     if mode == "later":
         delay(shard, rules, event, item)
@@ -31,6 +33,14 @@ def user_message(shard: State, rules: Rules, event: State) -> str:
         put(shard, rules, sid, item)
     wake(shard, rules, sid)
     return "OK"
+
+
+def cancelled_before(shard: State, event: State) -> bool:
+    """Tell whether the message was cancelled on its way; a cancel of all ends its job only now."""
+    job = shard["j"][event["mid"]]
+    if event.get("void") and job["state"] == "queued":
+        job["state"] = "cancelled"
+    return job["state"] != "queued"
 
 
 def interrupt(shard: State, rules: Rules, event: State, item: State) -> str:

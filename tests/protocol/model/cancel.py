@@ -4,8 +4,20 @@ A cancel names one turn and touches only rows that this turn opened. A cancelled
 once; the note about it wakes nobody.
 """
 
+from collections.abc import Sequence
+
 from tests.protocol.model.rules import Rules
-from tests.protocol.model.state import State, cancel_settled_jobs, move_open, put, rows_of, settle, to_ready
+from tests.protocol.model.state import (
+    WAKERS,
+    State,
+    cancel_settled_jobs,
+    empty_handed,
+    move_open,
+    put,
+    rows_of,
+    settle,
+    to_ready,
+)
 
 
 def set_cancel(shard: State, rules: Rules, sid: str, turn: int, *, cause: str, strike: str | None = None) -> str:
@@ -50,14 +62,35 @@ def cancel_never_parked(shard: State, sid: str, turn: int) -> None:
 
 def aside_cancelled(shard: State, rules: Rules, sid: str, call: str) -> None:
     """Leave a note that wakes nobody about a cancelled call whose placeholder is in the log already."""
-    row = shard["calls"][call]
-    if row["awaited"] or not row["answered"]:
+    row = shard["calls"].get(call)
+    if row is None or row["awaited"] or not row["answered"]:
         return
     item = {"kind": "note", "call": call, "outcome": "cancelled", "late": False, "store": row["store"], "wake": False}
     put(shard, rules, sid, item)
     if rules.cancel_open:
         move_open(shard, row, -1)
         cancel_settled_jobs(shard, row)
+
+
+def leave_queue(shard: State, rules: Rules, sid: str, mids: Sequence[str]) -> None:
+    """End queued jobs and take their messages out of inbox and next; a session left with nothing leaves its flow."""
+    head = shard["s"][sid]
+    for queue in ("inbox", "next"):
+        head[queue] = [item for item in head[queue] if item.get("mid") not in mids]
+    for mid in mids:
+        shard["j"][mid]["state"] = "cancelled"
+    if rules.ready_empty and head["state"] == "ready" and empty_handed(head):
+        head["state"] = "idle"
+        shard["ready"].remove(sid)
+
+
+def clear_queues(shard: State, rules: Rules, sid: str) -> None:
+    """Cancel every message that waits; what lies in ingress is void and ends when it is drained."""
+    head = shard["s"][sid]
+    leave_queue(shard, rules, sid, [item["mid"] for item in head["inbox"] + head["next"] if item["kind"] == "user"])
+    for event in shard["ingress"]:
+        if event["kind"] == "user" and event["sid"] == sid:
+            event["void"] = True
 
 
 def overtake(shard: State, rules: Rules, sid: str) -> None:
@@ -69,7 +102,7 @@ def overtake(shard: State, rules: Rules, sid: str) -> None:
             continue
         if row["kind"] == "ap":
             settle(shard, call, "superseded")
-        elif row["kind"] != "retry":
+        elif row["kind"] not in WAKERS or not rules.retry_stays:
             row["awaited"], row["demoted"] = False, True
             head["awaiting"] -= 1 if parked else 0
 

@@ -15,6 +15,7 @@ from tests.protocol.model.state import (
     detached,
     end_turn,
     last_entry,
+    member,
     move_open,
     new_row,
     release,
@@ -58,7 +59,9 @@ def apply_calls(shard: State, rules: Rules, request: State, *, cancelled: bool) 
     for entry in request["append"]:
         write(shard, rules, sid, entry)
     for call in request["parks"]:
-        park_call(shard, rules, shard["s"][sid], call)
+        park_call(shard, rules, request, call)
+    for call, kind in () if cancelled else request.get("waits") or ():
+        wait_row(shard, sid, call, kind)
     if cancelled and request["parks"]:
         cancel_parked(shard, rules, sid, shard["s"][sid]["turn"], answered_only=True)
     settled: list[tuple[str, str]] = request.get("settle") or []
@@ -104,14 +107,27 @@ def write(shard: State, rules: Rules, sid: str, entry: State) -> None:
         append(shard, rules, head, entry)
 
 
-def park_call(shard: State, rules: Rules, head: State, call: str) -> None:
+def wait_row(shard: State, sid: str, call: str, kind: str) -> None:
+    """Hold the turn by a row that is no call."""
+    head = shard["s"][sid]
+    if call not in shard["calls"]:
+        shard["calls"][call] = dict(new_row(head, sid, kind), state="parked", jobs=[])
+        head["awaiting"] += 1
+
+
+def park_call(shard: State, rules: Rules, request: State, call: str) -> None:
     """Park a call that has no outcome yet, and count it if the turn awaits it."""
-    row = shard["calls"][call]
+    head, row = shard["s"][request["sid"]], shard["calls"][call]
     if row["outcome"] is not None:
         return
     launchable = row["state"] in ("open", "started")
     if launchable and row["kind"] in LIFTED:
         offer_to_lane(shard, rules, head, call)
+    if row["kind"] == "lo" and row["state"] == "started":
+        row["demoted"] = True
+        if rules.long_task:
+            row["task"], row["tjob"] = request["owner"], 1
+            shard["w"].setdefault(request["owner"], []).append(member(call))
     if row["demoted"]:
         row["state"] = "parked"
     elif launchable:

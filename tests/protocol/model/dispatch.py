@@ -9,9 +9,9 @@ from collections.abc import Callable
 from tests.protocol.model.accept import decide
 from tests.protocol.model.admit import admit
 from tests.protocol.model.arrivals import user_message
-from tests.protocol.model.cancel import aside_cancelled, set_cancel
+from tests.protocol.model.cancel import aside_cancelled, clear_queues, leave_queue, set_cancel
 from tests.protocol.model.rules import Rules
-from tests.protocol.model.state import State, at_rest, detached, empty_handed, put, rows_of, settle, wake
+from tests.protocol.model.state import State, at_rest, detached, put, rows_of, settle, wake
 
 
 def dispatch(shard: State, rules: Rules, limit: int = 64) -> list[str]:
@@ -64,6 +64,8 @@ def decision(shard: State, rules: Rules, event: State) -> str:
 
 def cancel_turn(shard: State, rules: Rules, event: State) -> str:
     """Cancel the turn that was open when the cancel was accepted; a stale one is LATE."""
+    if event.get("all") and not rules.cancel_all and event["turn"] == shard["s"][event["sid"]]["turn"]:
+        clear_queues(shard, rules, event["sid"])
     return set_cancel(shard, rules, event["sid"], event["turn"], cause="user")
 
 
@@ -72,12 +74,7 @@ def cancel_job(shard: State, rules: Rules, event: State) -> str:
     sid, mid = event["sid"], event["mid"]
     head, job = shard["s"][sid], shard["j"].get(mid)
     if job and job["state"] == "queued":
-        for queue in ("inbox", "next"):
-            head[queue] = [item for item in head[queue] if item.get("mid") != mid]
-        job["state"] = "cancelled"
-        if rules.ready_empty and head["state"] == "ready" and empty_handed(head):
-            head["state"] = "idle"
-            shard["ready"].remove(sid)
+        leave_queue(shard, rules, sid, [mid])
     elif job and job["state"] in ("waiting", "running"):
         for call, row in rows_of(shard, sid).items():
             if mid in row["jobs"] and row["outcome"] is None and row["state"] == "parked" and detached(row):

@@ -55,6 +55,10 @@ FIXES: dict[str, str] = {
     "list_version": "an assignment goes to a list that only workers of the open turn's version or newer read, room counts only those",
     "entry_seq": "compare-and-set is on the last ENTRY seq",
     "dead_letter": "an ingress entry that cannot be read goes to dead, the drain goes on",
+    "job_leaves": "a queued job ends in the script that accepts its cancel, wherever it lies (off: when the cancel is drained; begin may come first)",
+    "cancel_all": "a cancel of all empties inbox and next, and voids what lies in ingress, in the script that accepts it",
+    "retry_stays": "a retry delay stays when the asker writes",
+    "long_task": "an effect that goes on after its call was let go of is a task of its worker: found when that dies, and told once",
     # The worker's side: what its engine must keep to.
     "base_entry": "a worker's base is the seq of its last ENTRY, never of an event (a failover loses events without moving rev)",
     "approved_waits": "an allowed call waits for the awaited calls before it, as a plain one does",

@@ -18,6 +18,7 @@ State = dict[str, Any]
 INF = 10**9
 BEGIN_BY = 3
 LEASE = 10
+WAKERS = ("retry", "timer")  # rows that are no call: they only hold the turn
 
 
 def new_shard(cap: int, sids: Sequence[str]) -> State:
@@ -80,7 +81,7 @@ def new_row(head: State, sid: str, kind: str) -> State:
         "turn": head["turn"],
         "kind": kind,
         "state": "open",
-        "awaited": kind in ("aw", "ap", "retry", "li", "ln"),
+        "awaited": kind in ("aw", "ap", "li", "ln", *WAKERS),
         "task": None,
         "tries": 1,
         "relays": 1,
@@ -232,6 +233,8 @@ def settle(shard: State, call: str, outcome: str) -> bool:
     row["outcome"] = outcome
     if row["awaited"] and row["state"] == "parked":
         shard["s"][row["sid"]]["awaiting"] -= 1
+    if row["kind"] in WAKERS:
+        del shard["calls"][call]
     return True
 
 

@@ -12,6 +12,7 @@ from tests.protocol.model.rules import Rules
 from tests.protocol.model.state import (
     INF,
     LEASE,
+    WAKERS,
     State,
     empty_handed,
     is_task,
@@ -95,7 +96,7 @@ def tick_deadline(shard: State, rules: Rules, call: str) -> None:
     if row and row["outcome"] is None and row["state"] == "parked":
         sid = row["sid"]
         if rules.cas_awaiting:
-            settle(shard, call, "timeout")
+            settle(shard, call, "fired" if row["kind"] in WAKERS else "timeout")
         else:
             row["outcome"] = "timeout"
             shard["s"][sid]["awaiting"] -= 1 if row["awaited"] else 0

@@ -81,7 +81,7 @@ TRAPS = [
         id="trap-61",
         name="a ready session whose only job is cancelled takes no slot",
         config=CONFIGS["canceljob"],
-        path=steps("accept 1; accept 0; dispatch; accept 0; dispatch"),
+        path=steps("accept 1; accept 0; dispatch; accept 0"),
         switch=("ready_empty",),
         story={"x/0": "", "y/0": "n1, say"},
         expect=lambda shard, env: shard["s"]["x"]["epoch"] == 0,

@@ -1,13 +1,15 @@
 -- The one door in: a user message, an outcome of a call, a control or a notice becomes durable, once.
 --
 -- KEYS  ingress  stream: accepted events in order, drained by dispatch. Others carry its hash tag: s:<id>:head, j:<job>,
---                h:<store>:calls, deadlines, w:<owner>, idx:<tenant>, d:<day>:<bucket> (two days)
--- ARGV  kind     user | outcome | control | notice | job
+--                h:<store>:calls, deadlines, w:<owner>, idx:<tenant>, d:<day>:<bucket> (two days); s:<id>:inbox, next, flows (job)
+-- ARGV  kind     user | outcome | control | notice | job | follow
 --       user     session key, job, meta: flat pairs (see below), body, cap (messages a session may have unclaimed)
 --       outcome  session key, store ordinal, call, outcome, body, hash of the secret or '', owner, task, by
---       control  session key, name, event id, bucket, turn or ''
+--       control  session key, name, event id, bucket, turn or '', flat pairs: ca cause, all (1: what waits goes, too), cs (1: child
+--                sessions, too)
+--       follow   session key, ms: workers write deltas of it for that long
 --       notice   session key, event id, bucket, flat pairs as user, body, group, key, clear (0 | 1)
---       job      job: cancel it
+--       job      job, cause, cs: cancel it; one that no turn has taken ends here and will not start
 --       An outcome without a secret comes from inside: a lifted task's result counts even when its row was given to another;
 --       `cancelled` says that the task was stopped because its call has an outcome, and is no outcome of its own.
 -- Returns code [position, state]: accepted | duplicate | mismatch | busy | inbox_full | late | gone | conflict | expired
@@ -61,6 +63,13 @@ local function user()
   for name, usual in pairs(USUAL) do
     if m[name] ~= usual then f[#f + 1] = name; f[#f + 1] = m[name] end
   end
+  if m.pa then f[#f + 1] = 'pa'; f[#f + 1] = m.pa end
+  local within = tonumber(m.to or 0)
+  if within > 0 then
+    f[#f + 1] = 'dl'
+    f[#f + 1] = NOW + within
+    call('ZADD', DEADLINES, NOW + within, 'j!' .. h.sid .. '!' .. job)
+  end
   call('HSET', job_key(job), unpack(f))
   call('ZADD', P .. 'idx:' .. h.tn, NOW, h.sid)
   call('XADD', KEYS[1], '*', 'v', 1, 'kind', 'user', 'sid', h.sid, 'job', job, 'md', m.md, 'us', m.us, 'as', m.as, 'pr', m.pr, 'ag', m.ag,
@@ -80,7 +89,7 @@ end
 local function outcome()
   local h, ord, c, value, body, secret, owner, task, by = load(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
   local r = not h.new and row(h, ord, c)
-  if not r then return {'gone'} end
+  if not r or only_wakes(r) then return {'gone'} end
   if secret ~= '' and r.h ~= secret then return {'gone'} end
   local k = calls_key(h, ord)
   local late = false
@@ -88,7 +97,7 @@ local function outcome()
   if value == 'allow' or value == 'deny' then
     if r.d or r.o or r.k ~= 'approval' then
       put_row(h, r)
-      return {r.d == value and 'duplicate' or 'conflict', 0, r.d or r.o}
+      return {r.d == value and 'duplicate' or r.o == 'timeout' and 'expired' or 'conflict', 0, r.d or r.o}
     end
     decide(h, r, value)
   elseif (r.o == 'unknown' or r.o == 'timeout') and not r.la and value ~= 'cancelled' then
@@ -112,13 +121,20 @@ end
 local function control()
   local h, name, id, bucket, turn = load(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6]
   if h.new then return {'gone'} end
+  local m = pairs_of(7)
+  local all = m.all == '1' and (turn == '' or turn == h.tu) and h.q > 0
   if name == 'cancel' and turn == '' then turn = h.tu end
-  local late = name == 'cancel' and (turn == '' or turn ~= h.tu)
+  local late = name == 'cancel' and (turn == '' and not all or turn ~= h.tu)
   local first = seen(id, bucket)
   if first then return {first == 'late' and 'late' or 'duplicate'} end
   remember(id, bucket, late and 'late' or 'accepted')
   if late then return {'late'} end
-  call('XADD', KEYS[1], '*', 'v', 1, 'kind', name, 'sid', h.sid, 'tu', turn)
+  local at = call('XADD', KEYS[1], '*', 'v', 1, 'kind', name, 'sid', h.sid, 'tu', turn, 'ca', m.ca or 'user', 'cs', m.cs or '')
+  if all then
+    set(h, 'xq', at)
+    set(h, 'xc', m.ca)
+    clear_queues(h, m.ca)
+  end
   return {'accepted', 0, h.st}
 end
 
@@ -138,15 +154,27 @@ local function notice()
 end
 
 local function cancel_job()
-  local v = call('HMGET', job_key(ARGV[2]), 'st', 'sid')
+  local v = call('HMGET', job_key(ARGV[2]), 'st', 'sid', 'cq')
   if not v[1] then return {'gone'} end
+  if v[1] == 'cancelled' and v[3] == 'queued' then return {'duplicate', 0, v[1]} end
   if v[1] == 'succeeded' or v[1] == 'failed' or v[1] == 'cancelled' then return {'late', 0, v[1]} end
-  call('HSET', job_key(ARGV[2]), 'cq', 1)
-  call('XADD', KEYS[1], '*', 'v', 1, 'kind', 'canceljob', 'sid', v[2], 'job', ARGV[2])
+  call('HSET', job_key(ARGV[2]), 'cq', v[1])
+  if v[1] == 'queued' then
+    leave_queue(load(v[2]), ARGV[2], ARGV[3])
+  else
+    call('XADD', KEYS[1], '*', 'v', 1, 'kind', 'canceljob', 'sid', v[2], 'job', ARGV[2], 'ca', ARGV[3], 'cs', ARGV[4])
+  end
   return {'accepted', 0, v[1]}
 end
 
-local KINDS = {user = user, outcome = outcome, control = control, notice = notice, job = cancel_job}
+local function follow()
+  local h = load(ARGV[2])
+  if h.new then return {'gone'} end
+  set(h, 'fu', NOW + tonumber(ARGV[3]))
+  return {'accepted', 0, h.st}
+end
+
+local KINDS = {user = user, outcome = outcome, control = control, notice = notice, job = cancel_job, follow = follow}
 local function main()
   return KINDS[ARGV[1]]()
 end

@@ -4,6 +4,7 @@
 -- ARGV  session key, store ordinal, call, owner, task (arq job id)
 -- Returns code: OK | ALREADY (the same pair again) followed by name and arguments as stored, tenant, session, user, agent, turn,
 --       deadline ms, tries; FENCED (outcome there, another task's, owner not alive) or GONE (no row): do not run.
+-- What the tool may take counts from here; waiting for a task had a bound of its own.
 -- A lost reply: repeat, the same pair answers ALREADY.
 local function main()
   local h, ord, c, owner, task = load(ARGV[1]), ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -11,7 +12,7 @@ local function main()
   if not r then return {'GONE'} end
   local lease = call('ZSCORE', WORKERS, owner)
   if not lease or lease == '-inf' then return {'FENCED'} end
-  if r.o or r.s ~= 'parked' or r.tk and not (r.tk == owner and r.tj == task) then
+  if r.o or r.s ~= 'parked' or r.k ~= 'lift' or r.tk and not (r.tk == owner and r.tj == task) then
     if r.tk == owner and r.tj == task then
       drop_task(h, r)
       put_row(h, r)
@@ -21,6 +22,8 @@ local function main()
   local code = r.tk and 'ALREADY' or 'OK'
   if not r.tk then
     r.tk, r.tj = owner, task
+    r.dl = NOW + (r.tm or r.dl - NOW)
+    call('ZADD', DEADLINES, r.dl, call_member(h, r))
     put_row(h, r)
     call('SADD', P .. 'w:' .. owner, call_member(h, r))
     call('ZREM', DEADLINES, 'r!' .. h.sid .. '.' .. ord .. '!' .. c)

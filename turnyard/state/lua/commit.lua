@@ -31,7 +31,8 @@ local function main()
   local own = write(a)
   local tired = NOW - h.bg >= SOONEST and NOW - h.bg >= tonumber(limit('quantum') or 30000) and others_wait(h)
   park_rows(a.park or {})
-  if closing and a.park then cancel_rows(h, h.ts, function(r) return r.t == h.tu and r.an == 1 end) end
+  if closing and a.park then cancel_rows(h, h.ts, {cause = h.cc, cascade = h.cs}, function(r) return r.t == h.tu and r.an == 1 end) end
+  if not closing then wait_rows(a.wait or {}) end
   settle_rows(a.settle or {})
   if not closing and not tired then
     know_tokens(a.tokens or {})

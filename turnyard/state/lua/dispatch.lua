@@ -8,7 +8,7 @@
 -- What the handler of each kind reads; all of it is checked before the first write.
 local NEEDS = {
   user = {'job', 'md', 'us', 'as', 'ag', 'po'}, outcome = {'st', 'c'}, late = {'st', 'c'}, decision = {'st', 'c'}, canceljob = {'job'},
-  notice = {'gr', 'ky', 'b'}, clear = {'gr', 'ky'}, cancel = {'tu'},
+  notice = {'gr', 'ky', 'b'}, clear = {'gr', 'ky'}, cancel = {'tu'}, ended = {'jobs', 'ca'},
 }
 
 local function readable(e)
@@ -24,8 +24,8 @@ local function fail_job(e)
   local h = e.kind == 'user' and e.sid and e.job and load(e.sid)
   if not h or call('HGET', job_key(e.job), 'st') ~= 'queued' then return end
   if not h.new then add(h, 'q', -1) end
-  call('HSET', job_key(e.job), 'er', '{"code":"internal","message":"the message could not be read back and was set aside","retryable":false}')
-  end_job(e.job, 'failed')
+  end_job(h, tostring(h.so), e.job, 'failed',
+    {er = '{"code":"internal","message":"the message could not be read back and was set aside","retryable":false}', alone = not h.new or nil})
 end
 
 local function bury(e, raw, reason)

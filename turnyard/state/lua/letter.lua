@@ -22,6 +22,9 @@ local function main()
     if f.whole ~= '1' or #event == 0 then return 'cut' end
     call('XADD', KEYS[1], '*', unpack(event))
   elseif ARGV[1] == 'send' then
+    -- A cursor never goes back: what is to be sent again is a record of its own.
+    local sid, ord = string.match(f.st, '^(%w+)%.(%d+)$')
+    if f['e.seq'] then record(load(sid), ord, false, 't', 'delivery/again', 'x', f['e.seq']) end
     call('ZADD', P .. 'out:' .. f.la, NOW, f.st)
   end
   forget_letter(raw)

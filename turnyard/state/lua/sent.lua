@@ -1,17 +1,23 @@
--- Move a lane's cursor forward and give the lane back.
+-- Move a lane's cursor forward and give the lane back; or give one record up for good.
 --
--- KEYS  ingress  names the shard. Others carry its hash tag: out:<lane>, the head (sent:<lane>:<store>), the log
--- ARGV  lane, store, lease as `take` gave it, seq up to which all is sent, delay_ms until the rest is due
+-- KEYS  ingress  names the shard. Others carry its hash tag: out:<lane>, the head (sent:<lane>:<store>), the log, inbox, next, dead
+-- ARGV  lane, store, lease as `take` gave it, seq up to which all is sent, delay_ms until the rest is due, then
+--       reason why the record at that seq will not be sent, '' when it was; the body of a notice that tells the session
 -- Returns 1, or 0 when the lease is not the caller's any more: then nothing changed and somebody else sends.
 -- A lost reply: the repeat answers 0 and is to be taken as sent.
 local function main()
-  local lane, store, lease, upto, delay = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+  local lane, store, lease, upto, delay, reason = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
   local key = P .. 'out:' .. lane
   local due = call('ZSCORE', key, store)
   if not due or tonumber(due) ~= tonumber(lease) then return 0 end
   local sid, ord = string.match(store, '^(%w+)%.(%d+)$')
-  local head, field = P .. 's:' .. sid .. ':head', 'sent:' .. lane .. ':' .. ord
-  if upto > tonumber(call('HGET', head, field) or 0) then call('HSET', head, field, upto) else upto = tonumber(call('HGET', head, field) or 0) end
+  local h, field = load(sid), 'sent:' .. lane .. ':' .. ord
+  upto = math.max(upto, tonumber(h[field] or 0))
+  set(h, field, upto)
+  if reason ~= '' then
+    letter('delivery_failed', {sid = sid, la = lane, st = store}, {'seq', upto, 'why', reason})
+    show_notice(h, 'delivery', lane, ARGV[7])
+  end
   if #call('XRANGE', P .. 'h:' .. store .. ':log', '(' .. upto .. '-0', '+', 'COUNT', 1) > 0 then
     call('ZADD', key, NOW + delay, store)
   else

@@ -1,4 +1,5 @@
--- What one commit does, part by part. The change: {ending, claim, closing, failure, lanes, park: [[call, ms, hash]], settle: [[call,
+-- What one commit does, part by part. The change: {ending, claim, closing, failure, lanes, park: [[call, ms, hash, task, awaited]]
+-- (task: the effect that goes on at the owner), wait: [[row, retry | timer, ms]], settle: [[call,
 -- outcome, body]], start: [call], tokens: [[call, hash]],
 -- unstart: [call], usage: {name: n}, append: [{t, b, ...}]} where t is say (calls: [{id, k, aw, i, qn, b}]),
 -- answer (c, o) or note (type), and b is the number of a body.
@@ -6,6 +7,7 @@ local h -- the session that this commit is about
 
 local function body(n) return n and n > 0 and ARGV[7 + n] or nil end
 
+local ENTRY = {['user/message'] = true, ['assistant/message'] = true, ['tool/call'] = true, ['tool/result'] = true}
 local MOST_CALLS = 64
 local TOO_MANY = '{"content":"ERROR: 64 calls have no result yet; not executed. Wait for results before you make more.","is_error":true}'
 
@@ -64,17 +66,44 @@ local function write(a)
   return {first = first, last = h.foreign or h[(seqs(h, h.ts))], ord = h.ts}
 end
 
+-- A call that runs long is let go of while its effect goes on where it is: the row is that task's now, and never runs twice.
+local function go_on_outside(r, task, awaited)
+  if r.s ~= 'started' then return end
+  r.tk, r.tj = h.ow, task
+  call('SADD', P .. 'w:' .. h.ow, call_member(h, r))
+  if awaited == 1 then r.aw = 1 else r.de = 1 end
+end
+
+-- A row that is no call: it only holds the turn for a while.
+local function wait_rows(list)
+  for _, w in ipairs(list) do
+    if not row(h, h.ts, w[1]) then
+      local r = {c = w[1], ord = h.ts, k = w[2], s = 'parked', aw = 1, t = h.tu, j = {}, dl = NOW + w[3], tr = 1, re = 1}
+      add(h, 'aw', 1)
+      put_row(h, r)
+      now_waits(h, r)
+      call('ZADD', DEADLINES, r.dl, call_member(h, r))
+    end
+  end
+end
+
 local function park_rows(list)
   for _, p in ipairs(list) do
     local r = row(h, h.ts, p[1])
     if r and not r.o and (r.s == 'open' or r.s == 'started') then
+      if p[4] then go_on_outside(r, p[4], p[5]) end
       r.s, r.dl, r.h = 'parked', NOW + p[2], p[3] ~= '' and p[3] or r.h
+      -- Its time counts from where its task begins; how long it may wait for that is bounded, too.
+      if r.k == 'lift' then r.tm, r.dl = r.tm or p[2], NOW + math.max(p[2], DAY) end
       if r.aw == 1 and r.de ~= 1 then add(h, 'aw', 1) end
       put_row(h, r)
       now_waits(h, r)
       record(h, h.ts, false, 't', 'call/parked', 'u', h.tu, 'c', r.c, 'k', r.k, 'o', r.aw == 1 and 'awaited' or 'detached', 'dl', r.dl, 'qn', r.qn or '', 're', r.re)
       call('ZADD', DEADLINES, r.dl, call_member(h, r))
-      if r.k == 'lift' then call('ZADD', DEADLINES, NOW + relay_wait(0), 'r!' .. h.sid .. '.' .. r.ord .. '!' .. r.c) end
+      if LANE[r.k] then
+        wake_lane(h, r.ord, LANE[r.k])
+        call('ZADD', DEADLINES, NOW + relay_wait(0), 'r!' .. h.sid .. '.' .. r.ord .. '!' .. r.c)
+      end
     elseif r and p[3] ~= '' then
       r.h = p[3]
       put_row(h, r)
@@ -128,49 +157,61 @@ end
 
 -- The closing step of a cancelled turn answers every open call: a detached one that has its outcome gets the placeholder.
 local function close_calls()
+  local how = {cause = h.cc, cascade = h.cs}
   for _, c in ipairs(pending(h)) do
     local r = row(h, h.ts, c)
     if detached(r) and r.o and r.o ~= 'cancelled' then
       add_result(h, r, 'placeholder')
     else
-      settle(h, r, 'cancelled')
+      call_off(h, r, how)
       add_result(h, r, r.o, call('HGET', calls_key(h, h.ts), c .. ':r'))
     end
   end
 end
 
 -- A rollback takes this turn's own entries out of the view; another user's message goes back to the front of the inbox.
+-- So many records in one commit, the newest first; true: there are more, and the turn stays open for the next closing step.
+local STRIKES = 1000
+
+local function own_entry(e)
+  if e.u ~= h.tu or not ENTRY[e.t] then return false end
+  if not (e.f and string.find(e.f, 'a', 1, true)) then return true end
+  local r = row(h, h.ts, e.c)
+  return r and r.t == h.tu
+end
+
+local function give_back(e)
+  set(h, 'jb', table.concat(without(split(h.jb), e.j), ','))
+  set(h, 'jw', table.concat(without(split(h.jw), e.j), ','))
+  call('HSET', job_key(e.j), 'st', 'queued', 'in', e.b or '')
+  add(h, 'q', 1)
+  return {k = 'user', m = e.j, st = h.ts, w = '1', as = '0', us = call('HGET', job_key(e.j), 'us') or '', sj = '1', at = NOW}
+end
+
 local function strike()
-  local seqs_out, back = {}, {}
-  for _, raw in ipairs(call('XRANGE', log_key(h, h.ts), '(' .. h.t0 .. '-0', '+', 'COUNT', 1000)) do
-    local e = item(raw)
-    local n = tonumber(string.match(raw[1], '^%d+'))
-    local own = e.u == h.tu
-    if own and e.f and string.find(e.f, 'a', 1, true) then
-      local r = row(h, h.ts, e.c)
-      own = r and r.t == h.tu
-    end
-    if own and e.t == 'tool/call' then
-      local r = row(h, h.ts, e.c)
+  local struck, back = {}, {}
+  local upto = h.tz > 0 and '(' .. h.tz .. '-0' or '+'
+  local page = call('XREVRANGE', log_key(h, h.ts), upto, '(' .. h.t0 .. '-0', 'COUNT', STRIKES)
+  for i = #page, 1, -1 do
+    local e = item(page[i])
+    if own_entry(e) then
+      struck[#struck + 1] = tonumber(string.match(e.eid, '^%d+'))
+      local r = e.t == 'tool/call' and row(h, h.ts, e.c)
       if r then
         r.sk = 1
         put_row(h, r)
+      elseif e.t == 'user/message' and e.f == 'o' then
+        back[#back + 1] = give_back(e)
       end
     end
-    if own and e.t == 'user/message' and e.f == 'o' then
-      set(h, 'jb', table.concat(without(split(h.jb), e.j), ','))
-      set(h, 'jw', table.concat(without(split(h.jw), e.j), ','))
-      call('HSET', job_key(e.j), 'st', 'queued', 'in', e.b or '')
-      add(h, 'q', 1)
-      back[#back + 1] = {k = 'user', m = e.j, st = h.ts, w = '1', as = '0', us = call('HGET', job_key(e.j), 'us') or '', sj = '1', at = NOW}
-    end
-    if own and (e.t == 'user/message' or e.t == 'assistant/message' or e.t == 'tool/call' or e.t == 'tool/result') then seqs_out[#seqs_out + 1] = n end
   end
   if #back > 0 then
     for _, it in ipairs(items(inbox_key(h.sid))) do back[#back + 1] = it end
     save_inbox(h, back)
   end
-  record(h, h.ts, false, 't', 'strike', 'u', h.tu, 'x', table.concat(seqs_out, ','))
+  record(h, h.ts, false, 't', 'strike', 'u', h.tu, 'x', table.concat(struck, ','))
+  if #page == STRIKES then set(h, 'tz', tonumber(string.match(page[#page][1], '^%d+'))) end
+  return #page == STRIKES
 end
 
 -- A flow that waits must hear of the free slot before the next tick.
@@ -180,7 +221,7 @@ end
 
 local function finish(a, closing, tired, turn)
   if a.closing then close_calls() end
-  if closing and h.ck ~= '' then strike() end
+  if closing and h.ck ~= '' and strike() then return 'none' end
   local store, goes_on = h.ts, wakes(h) and not closing and not tired and h.pz ~= '1'
   end_turn(h, body(a.failure))
   if goes_on then

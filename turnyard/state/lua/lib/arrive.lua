@@ -1,6 +1,6 @@
 -- What each kind of ingress event does to its session.
 local function interrupt(h, mode, user)
-  if h.tu ~= '' then set_cancel(h, h.tu, 'superseded', mode == 'rollback' and (user == '' and '?' or user) or nil) end
+  if h.tu ~= '' then set_cancel(h, h.tu, {cause = 'superseded', strike = mode == 'rollback' and (user == '' and '?' or user) or nil}) end
 end
 
 -- A collect window: every item of a store's open window is due at once; a window that has closed stays closed.
@@ -23,8 +23,20 @@ local function collect(h, it, window, longest)
   call('ZADD', DEADLINES, due, 's!' .. h.sid .. '!c' .. it.st)
 end
 
+-- Messages that lay in ingress when all that waited was cancelled.
+local function is_void(h, eid)
+  if h.xq == '' then return false end
+  local ms, n = string.match(eid, '(%d+)-(%d+)')
+  local end_ms, end_n = string.match(h.xq, '(%d+)-(%d+)')
+  if ms ~= end_ms then return tonumber(ms) < tonumber(end_ms) end
+  return tonumber(n) < tonumber(end_n)
+end
+
 local function on_user(h, e)
   local mode = e.md
+  -- Its cancel was accepted before it came this far.
+  if call('HGET', job_key(e.job), 'st') ~= 'queued' then return end
+  if is_void(h, e.eid) then return end_queued(h, e.job, h.xc) end
   if h.tu == '' then
     if h.st == 'idle' then
       set(h, 'ag', e.ag)
@@ -65,68 +77,10 @@ local function on_outcome(h, e)
   wake(h)
 end
 
-local function drop_item(h, queue, job)
-  local list, kept = items(queue), {}
-  for _, x in ipairs(list) do
-    if x.m ~= job then kept[#kept + 1] = x end
-  end
-  return #kept < #list and kept or nil
-end
-
-local function on_cancel_job(h, e)
-  local k = job_key(e.job)
-  local st = call('HGET', k, 'st')
-  if st == 'queued' then
-    local inbox, later = drop_item(h, inbox_key(h.sid), e.job), drop_item(h, next_key(h.sid), e.job)
-    if inbox then save_inbox(h, inbox) end
-    if later then save_next(h, later) end
-    add(h, 'q', -1)
-    end_job(e.job, 'cancelled', nil, nil, nil, 'user')
-    record(h, tostring(h.so), false, 't', 'job', 'j', e.job, 'o', 'cancelled')
-    if h.st == 'ready' and h.tu == '' and not wakes(h) and not next_due(h) then
-      leave_flow(h)
-      set(h, 'st', 'idle')
-    end
-  elseif st == 'waiting' or st == 'running' then
-    local ord = call('HGET', k, 'eo') or tostring(h.so)
-    cancel_rows(h, ord, function(r)
-      if not detached(r) then return false end
-      for _, j in ipairs(r.j) do
-        if j == e.job then return true end
-      end
-      return false
-    end)
-    local jobs = split(h.jb)
-    if #without(jobs, e.job) < #jobs then set_cancel(h, h.tu, 'user') end
-  end
-end
-
-local function same_notice(x, e) return x.k == 'notice' and x.gr == e.gr and x.ky == e.ky end
-
--- A newer notice replaces an unshown one of its pair and store; one of an older store is removed.
 local function on_notice(h, e)
-  local store, replaced = tostring(h.so), false
-  for _, q in ipairs({inbox_key(h.sid), next_key(h.sid)}) do
-    local list, kept, hit = items(q), {}, false
-    for _, x in ipairs(list) do
-      if same_notice(x, e) then
-        hit = true
-        if not replaced and x.st == store and e.kind == 'notice' then
-          x.b = e.b
-          replaced = true
-          kept[#kept + 1] = x
-        end
-      else
-        kept[#kept + 1] = x
-      end
-    end
-    if hit and q == inbox_key(h.sid) then save_inbox(h, kept) elseif hit then save_next(h, kept) end
-  end
-  if e.kind == 'clear' then
-    record(h, store, false, 't', 'notice/cleared', 'gk', e.gr .. '\n' .. e.ky)
-  elseif not replaced then
-    put(h, {k = 'notice', gr = e.gr, ky = e.ky, b = e.b, st = store, w = '0', at = NOW})
-  end
+  if e.kind == 'notice' then return show_notice(h, e.gr, e.ky, e.b) end
+  drop_notice(h, e.gr, e.ky, nil)
+  record(h, tostring(h.so), false, 't', 'notice/cleared', 'gk', e.gr .. '\n' .. e.ky)
 end
 
 local function on_pause(h)
@@ -153,7 +107,8 @@ local function on_new(h)
 end
 
 local APPLY = {
-  user = on_user, outcome = on_outcome, late = on_outcome, decision = on_outcome, canceljob = on_cancel_job, notice = on_notice, clear = on_notice,
+  user = on_user, outcome = on_outcome, late = on_outcome, decision = on_outcome, canceljob = function(h, e) cancel_one(h, e.job, {cause = e.ca or 'user', cascade = e.cs}) end, notice = on_notice, clear = on_notice,
   pause = on_pause, resume = on_resume, new = on_new,
-  cancel = function(h, e) set_cancel(h, e.tu, 'user') end,
+  cancel = function(h, e) set_cancel(h, e.tu, {cause = e.ca or 'user', cascade = e.cs}) end,
+  ended = function(h, e) end_jobs(h, split(e.jobs), e.ca) end,
 }

@@ -5,22 +5,22 @@ local function end_turn(h, failure)
   local was_cancelled = cancelled(h)
   local last = h.la > 0 and h.la or nil
   for _, j in ipairs(jobs) do
-    local v = call('HMGET', job_key(j), 'st', 'op', 'nf')
+    local v = call('HMGET', job_key(j), 'st', 'op', unpack(TOLD))
+    local told = {v[3], v[4], v[5]}
     if v[1] == 'running' then
       if wait[j] and tonumber(v[2] or 0) > 0 then
         call('HSET', job_key(j), 'st', 'waiting', 'se', last or 0, 'so', h.ts)
       elseif was_cancelled then
-        end_job(j, 'cancelled', nil, nil, nil, h.cc, v[3])
+        end_job(h, h.ts, j, 'cancelled', {ca = h.cc}, told)
       elseif failure then
-        call('HSET', job_key(j), 'er', failure)
-        end_job(j, 'failed', jobs[1], nil, nil, nil, v[3])
+        end_job(h, h.ts, j, 'failed', {er = failure, mi = jobs[1] ~= j and jobs[1] or nil}, told)
       else
-        end_job(j, 'succeeded', jobs[1], last, h.ts, nil, v[3])
+        end_job(h, h.ts, j, 'succeeded', {mi = jobs[1] ~= j and jobs[1] or nil, se = last, so = last and h.ts}, told)
       end
     end
   end
   local ended = was_cancelled and 'cancelled' or failure and 'failed' or 'finished'
-  record(h, h.ts, false, 't', 'turn/end', 'u', h.tu, 'j', h.jb, 'o', ended, body_of({}, failure))
+  record(h, h.ts, false, 't', 'turn/end', 'u', h.tu, 'j', h.jb, 'o', ended, body_of(was_cancelled and {'ca', h.cc} or {}, failure))
   set(h, 'jb', '')
   set(h, 'jw', '')
   set(h, 'tu', '')
@@ -29,6 +29,8 @@ local function end_turn(h, failure)
   set(h, 'cc', '')
   set(h, 'ct', '')
   set(h, 'ck', '')
+  set(h, 'cs', '')
+  set(h, 'tz', 0)
   set(h, 'tv', 0)
   set(h, 'at', 0)
   set(h, 'dm', 0)

@@ -89,3 +89,31 @@ local function put(h, it)
   end
   return same
 end
+
+-- An unshown notice of the group and key goes; the first of the current store takes the new body instead. True: one did.
+local function drop_notice(h, group, key, body)
+  local store, replaced = tostring(h.so), false
+  for _, q in ipairs({inbox_key(h.sid), next_key(h.sid)}) do
+    local list, kept, hit = items(q), {}, false
+    for _, x in ipairs(list) do
+      if x.k == 'notice' and x.gr == group and x.ky == key then
+        hit = true
+        if body and not replaced and x.st == store then
+          x.b = body
+          replaced = true
+          kept[#kept + 1] = x
+        end
+      else
+        kept[#kept + 1] = x
+      end
+    end
+    if hit and q == inbox_key(h.sid) then save_inbox(h, kept) elseif hit then save_next(h, kept) end
+  end
+  return replaced
+end
+
+-- A newer notice replaces an unshown one of its pair and store; one of an older store is removed.
+local function show_notice(h, group, key, body)
+  if drop_notice(h, group, key, body) then return end
+  put(h, {k = 'notice', gr = group, ky = key, b = body, st = tostring(h.so), w = '0', at = NOW})
+end

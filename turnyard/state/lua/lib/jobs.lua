@@ -1,25 +1,40 @@
 -- Jobs: how they end, and who is told. ttl:job in limits is how long an ended one is kept.
 local JOB_TTL = 7 * 86400
 
-local function end_job(j, state, merged, seq, ord, cause, channel)
-  local k = job_key(j)
-  local f = {'st', state, 'fi', NOW}
-  if merged and merged ~= j then f[#f + 1] = 'mi'; f[#f + 1] = merged end
-  if seq then f[#f + 1] = 'se'; f[#f + 1] = seq; f[#f + 1] = 'so'; f[#f + 1] = ord end
-  if cause then f[#f + 1] = 'ca'; f[#f + 1] = cause end
-  if channel == nil then channel = call('HGET', k, 'nf') end
-  if channel and channel ~= '' then f[#f + 1] = 'nf'; f[#f + 1] = '' end
-  call('HSET', k, unpack(f))
+-- Wake an out lane for a store: what is to be sent is in the log already, a sender's loan or back-off stays.
+local function wake_lane(h, ord, lane) call('ZADD', P .. 'out:' .. lane, 'NX', NOW, h.sid .. '.' .. ord) end
+
+-- What carries a parked call outside; until its work is known to have begun it is carried again.
+local LANE = {lift = 'arq', child = 'session'}
+
+-- end_turn has read these of the row together with what it needs itself.
+local TOLD = {'nf', 'dl', 'pa'}
+
+-- `f` says how: mi merged into, se and so seq and store of its answer, ca cause, er failure. `row` are the values of TOLD:
+-- channel of who waits, deadline, and the call of a parent session, which hears of it through the lane `session`.
+-- An end that no turn/end tells is an event of its own.
+local function end_job(h, ord, j, state, f, row)
+  local k, set = job_key(j), {'st', state, 'fi', NOW}
+  row = row or call('HMGET', k, unpack(TOLD))
+  for name, value in pairs(f) do
+    if name ~= 'alone' then
+      set[#set + 1] = name
+      set[#set + 1] = value
+    end
+  end
+  local channel = row[1] and row[1] ~= ''
+  if channel then set[#set + 1] = 'nf'; set[#set + 1] = '' end
+  call('HSET', k, unpack(set))
   call('EXPIRE', k, JOB_TTL)
-  if channel and channel ~= '' then call('PUBLISH', channel, j) end
+  if row[2] then call('ZREM', DEADLINES, 'j!' .. h.sid .. '!' .. j) end
+  if f.alone or row[3] then record(h, ord, false, 't', 'job', 'j', j, 'o', state, 'ca', f.ca or '', 'pa', row[3] or '') end
+  if row[3] then wake_lane(h, ord, 'session') end
+  if channel then call('PUBLISH', row[1], j) end
 end
 
-local function finish_waiting(h, r)
+local function finish_waiting(h, r, cause)
   for _, j in ipairs(r.j) do
     local v = call('HMGET', job_key(j), 'st', 'op')
-    if v[1] == 'waiting' and tonumber(v[2] or 0) == 0 then
-      end_job(j, 'cancelled', nil, nil, nil, 'user')
-      record(h, r.ord, false, 't', 'job', 'j', j, 'o', 'cancelled')
-    end
+    if v[1] == 'waiting' and tonumber(v[2] or 0) == 0 then end_job(h, r.ord, j, 'cancelled', {ca = cause, alone = true}) end
   end
 end

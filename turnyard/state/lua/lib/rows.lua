@@ -54,6 +54,9 @@ local function now_waits(h, r)
   set_waiting(h, r.ord, list)
 end
 
+-- A retry delay and a timer only wake their turn: no entry, no result, nobody outside.
+local function only_wakes(r) return r.k == 'retry' or r.k == 'timer' end
+
 local function detached(r) return r.de == 1 or r.aw == 0 and (r.k == 'lift' or r.k == 'callback' or r.k == 'child') end
 
 local function call_member(h, r) return 'c!' .. h.sid .. '.' .. r.ord .. '!' .. r.c end
@@ -89,15 +92,29 @@ local function settle(h, r, outcome)
   if r.s == 'parked' then
     if r.aw == 1 then add(h, 'aw', -1) end
     set_waiting(h, r.ord, without(waiting(h, r.ord), r.c))
-    call('ZADD', DEADLINES, (r.dl or NOW) + TOMBSTONE, call_member(h, r))
+    if only_wakes(r) then
+      call('ZREM', DEADLINES, call_member(h, r))
+      r.gone = true
+    else
+      call('ZADD', DEADLINES, (r.dl or NOW) + TOMBSTONE, call_member(h, r))
+    end
   end
   return true
 end
 
--- A row that nothing can ask for any more goes: its result is in the log, and nobody outside knows its name.
+-- A row that nothing can ask for any more goes: its result is in the log, and nobody outside knows its name. The task of a
+-- lift or the end of a child is told by our own processes, who may repeat it for a moment; a real result after `unknown`
+-- or `timeout` is still to be taken, and so is a word of a task that does not know that it was called off.
+local REPEATS = 60000
+
 local function let_go(h, r)
   put_row(h, r)
-  if r.s == 'parked' then return end
+  if r.s == 'parked' then
+    local late = (r.o == 'unknown' or r.o == 'timeout') and not r.la
+    local by_name = r.h or r.k == 'callback' or r.k == 'approval'
+    if not by_name and not r.tk and not late then call('ZADD', DEADLINES, NOW + REPEATS, call_member(h, r)) end
+    return
+  end
   if r.h then call('ZADD', DEADLINES, NOW + TOMBSTONE, call_member(h, r)) else r.gone = true end
 end
 

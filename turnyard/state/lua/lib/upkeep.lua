@@ -7,8 +7,9 @@ local function task_dead(h, r, owner)
   if r.tk ~= owner then return end
   r.tk, r.tj = nil, nil
   if r.o then return put_row(h, r) end
-  if r.i == 1 and r.tr < TRIES then
-    r.tr, r.re = r.tr + 1, r.re + 1
+  if r.k == 'lift' and r.i == 1 and r.tr < TRIES then
+    r.tr, r.re, r.dl = r.tr + 1, r.re + 1, NOW + DAY
+    call('ZADD', DEADLINES, r.dl, call_member(h, r))
     put_row(h, r)
     record(h, r.ord, false, 't', 'call/relayed', 'u', r.t, 'c', r.c, 'k', r.k, 'qn', r.qn or '', 're', r.re)
     call('ZADD', P .. 'out:arq', 'NX', NOW, h.sid .. '.' .. r.ord)
@@ -16,7 +17,7 @@ local function task_dead(h, r, owner)
     return
   end
   local outcome = 'unknown'
-  if r.i == 1 then
+  if r.k == 'lift' and r.i == 1 then
     outcome = 'error'
     call('HSET', calls_key(h, r.ord), r.c .. ':r', '{"content":"the task ended its worker three times and is not tried again","is_error":true}')
   end
@@ -95,6 +96,10 @@ local function call_due(sid, ord, c)
     return
   end
   if r.s ~= 'parked' then return end
+  if only_wakes(r) then
+    settle(h, r, 'fired')
+    return wake(h)
+  end
   local task = r.tk
   settle(h, r, 'timeout')
   if task then call('RPUSH', P .. 'w:' .. task .. ':ctl', 'call ' .. c) end
@@ -103,7 +108,8 @@ local function call_due(sid, ord, c)
   wake(h)
 end
 
--- A parked lift that nobody has begun is relayed again: the next one to come begins it.
+-- A parked lift that nobody has begun is relayed again: the next one to come begins it. The start of a child is sent again
+-- while it runs: its job has one id, so it starts once.
 local function relay_again(sid, ord, c)
   local h = load(sid)
   local r = not h.new and row(h, ord, c)
@@ -111,7 +117,7 @@ local function relay_again(sid, ord, c)
   r.re = r.re + 1
   put_row(h, r)
   record(h, ord, false, 't', 'call/relayed', 'u', r.t, 'c', c, 'k', r.k, 'qn', r.qn or '', 're', r.re)
-  call('ZADD', P .. 'out:arq', 'NX', NOW, sid .. '.' .. ord)
+  wake_lane(h, ord, LANE[r.k])
   call('ZADD', DEADLINES, NOW + relay_wait(r.re), 'r!' .. sid .. '.' .. ord .. '!' .. c)
 end
 
@@ -124,6 +130,11 @@ local function cancel_overdue(sid)
   end
 end
 
+local function job_due(sid, job)
+  local h = load(sid)
+  if not h.new then cancel_one(h, job, {cause = 'deadline'}) end
+end
+
 local function past_deadlines()
   local due = call('ZRANGEBYSCORE', DEADLINES, '-inf', NOW, 'LIMIT', 0, BATCH)
   for _, m in ipairs(due) do
@@ -133,6 +144,7 @@ local function past_deadlines()
     if what == 'c' then call_due(sid, ord, c)
     elseif what == 'r' then relay_again(sid, ord, c)
     elseif what == 'x' then cancel_overdue(rest)
+    elseif what == 'j' then job_due(string.match(rest, '^(%w+)!(.+)$'))
     elseif what == 's' then wake(load(string.match(rest, '^%w+'))) end
   end
   return #due
