@@ -122,6 +122,8 @@ replies:
   - {when: "^block (?P<s>[0-9.]+)$", text: "then: {result}"}
   - {when: "^order (?P<g>\\\\w+)$", calls: [{name: order, args: {name: "{g}"}}]}
   - {when: "^order (?P<g>\\\\w+)$", text: "it is ordered"}
+  - {when: "^batch (?P<g>\\\\w+)$", calls: [{name: once, args: {name: "{g}"}}, {name: add, args: {a: 1, b: 1}}, {name: order, args: {name: "{g}"}}]}
+  - {when: "^batch (?P<g>\\\\w+)$", text: "all done"}
   - {when: "^late$", calls: [{name: late, args: {n: 1}}, {name: late, args: {n: 2}}, {name: late, args: {n: 3}}]}
   - {when: "^late$", text: "they were late"}
   - {when: "^stuck$", calls: [{name: stuck, args: {n: 1}}, {name: stuck, args: {n: 2}}, {name: stuck, args: {n: 3}}, {name: stuck, args: {n: 4}}]}

@@ -1,0 +1,82 @@
+"""A stop at each stage of a real turn: nothing starts any more, the job says so, and the session takes the next message."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from tests.integration.conversation import TENANT, Talk, check_log
+from tests.reports.deployment import Deployment
+from turnyard.records.log import RESULT
+from turnyard.state import ingress
+from turnyard.testing import wait_until
+
+pytestmark = [pytest.mark.xdist_group("deployment"), pytest.mark.timeout(120)]
+
+Ready = Callable[[Talk, Deployment, str, str], Awaitable[bool]]
+
+
+async def _at_once(talk: Talk, deployment: Deployment, session: str, job: str) -> bool:
+    return True
+
+
+async def _running(talk: Talk, deployment: Deployment, session: str, job: str) -> bool:
+    return await talk.state(session) == "running"
+
+
+async def _waiting(talk: Talk, deployment: Deployment, session: str, job: str) -> bool:
+    return (await talk.job(job)).state == "waiting"
+
+
+def _in(tool: str) -> Ready:
+    async def ready(talk: Talk, deployment: Deployment, session: str, job: str) -> bool:
+        calls = [r.call for r in await talk.log(session) if r.type == "tool/call"]
+        return len(calls) > 0 and deployment.app.trace()[-1][0] == tool
+
+    return ready
+
+
+# What is said, and when the stop comes.
+STAGES: dict[str, tuple[str, Ready]] = {
+    "as it is accepted": ("once stop_never", _at_once),
+    "as its model answers": ("slowly", _running),
+    "in a tool that waits": ("once stop_never", _in("once")),
+    "in a tool that blocks its thread": ("sleepy 600", _in("sleepy")),
+    "in the first call of a batch": ("batch stop_never", _in("once")),
+    "while a call waits for its vendor": ("order stop_open", _waiting),
+    "while a lifted call waits for its worker": ("render stop_never", _waiting),
+}
+
+
+@pytest.mark.spec("I15")
+@pytest.mark.parametrize("stage", STAGES)
+async def test_once_a_stop_is_done_no_tool_starts_and_the_next_message_is_answered(
+    deployment: Deployment, visitor: Talk, stage: str
+) -> None:
+    said, ready = STAGES[stage]
+    session = f"stop {stage}"
+    deployment.app.open("stop_open")
+    job = await visitor.say(session, said, complete_when="settled")
+    await wait_until(lambda: ready(visitor, deployment, session, job), description=f"the turn to be {stage}", timeout_s=30)
+    assert (await ingress.cancel_job(visitor.yard, job, tenant=TENANT)).code == "accepted"
+    assert (await visitor.done(job)).state == "cancelled"
+    ran = deployment.app.trace()
+    after = await visitor.done(await visitor.say(session, "hi"))
+    assert (after.state, after.output and after.output["text"]) == ("succeeded", "hello")
+    assert deployment.app.trace() == ran
+    records = await visitor.log(session)
+    check_log(records)
+    assert "all done" not in " ".join(await visitor.story(session))
+    if "batch" in stage:
+        assert [r.outcome for r in records if r.type == RESULT] == ["cancelled"] * 3
+    await wait_until(visitor.quiet, description="the slot to be free", timeout_s=30)
+
+
+@pytest.mark.spec("I15")
+async def test_a_stop_that_comes_after_the_end_is_late_and_stops_nothing(deployment: Deployment, visitor: Talk) -> None:
+    job = await visitor.say("stop late", "hi")
+    assert (await visitor.done(job)).state == "succeeded"
+    late = await ingress.accept_control(visitor.yard, tenant=TENANT, session="stop late", control="cancel", event="stop-late")
+    assert (late.code, (await ingress.cancel_job(visitor.yard, job, tenant=TENANT)).code) == ("late", "late")
+    assert (await visitor.done(await visitor.say("stop late", "add 1 1"))).state == "succeeded"
