@@ -157,7 +157,6 @@ async def test_a_call_that_lasts_several_leases_runs_once_while_its_worker_lives
     assert {record.epoch for record in await visitor.log("long")} <= {0, 1}
 
 
-@pytest.mark.spec("L42")
 async def test_a_message_that_comes_as_a_turn_is_resumed_joins_it_or_follows(deployment: Deployment, visitor: Talk) -> None:
     first = await visitor.say("both", "again both_gate")
     ran = deployment.app.ran
