@@ -24,6 +24,7 @@ from tests.faults.load import SESSIONS, TENANTS
 from tests.faults.nemesis import LEASE_S, Nemesis, schedule
 from tests.faults.observer import Observer
 from tests.faults.sometimes import SOMETIMES, count
+from tests.faults.watch import Watch
 from turnyard.records.ids import session_key
 from turnyard.state.oracles.history import Verdict, judge
 
@@ -31,6 +32,7 @@ DRAIN_S = 30.0
 LOAD_S = 60.0  # what a load may need to hear the answers to all it has said, once faults have stopped
 SLACK_S = 0.5
 _TURN_S = 0.02
+_LOOK_S = 0.2
 
 
 @dataclass
@@ -70,31 +72,33 @@ def run_seed(seed: int, seconds: float, directory: Path) -> Outcome:
         nemesis = Nemesis(cluster, schedule(seed, seconds), book.note)
         observer = Observer(Journal(directory / "history", "proxy").note, sessions, nemesis.hook)
         cluster.proxy.hook = observer
-        amnesties = _storm(cluster, nemesis, seconds)
-        rest = _drain(cluster, nemesis, outcome)
+        watch = Watch(cluster, list(sessions))
+        _storm(cluster, nemesis, watch, seconds)
+        rest = _drain(cluster, outcome, book)
         outcome.faults = nemesis.done
         outcome.counts.update(observer.counts)
-        outcome.counts["amnesty"] = len(amnesties)
+        outcome.counts["amnesty"] = len(watch.amnesties - {b"0"})
+        outcome.broken += sorted(watch.findings)
         _judge(cluster, outcome, rest)
     return outcome
 
 
-def _storm(cluster: Cluster, nemesis: Nemesis, seconds: float) -> set[bytes]:
-    """Let faults strike until the time is over; return the amnesties that the shard gave."""
-    amnesties: set[bytes] = set()
+def _storm(cluster: Cluster, nemesis: Nemesis, watch: Watch, seconds: float) -> None:
+    """Let faults strike until the time is over, and look at what must hold meanwhile."""
     started = time.monotonic()
+    looked_s = 0.0
     while (now_s := time.monotonic() - started) < seconds:
         nemesis.work(now_s)
-        if cluster.server.poll() is not None or int(now_s / _TURN_S) % 10 == 0:
+        if now_s - looked_s > _LOOK_S:
+            looked_s = now_s
             cluster.heal()
-            amnesties.add(cluster.ask("HGET", cluster.keys.limits, "amnesty") or b"0")
+            watch.look()
         time.sleep(_TURN_S)
     nemesis.stop()
     cluster.calm()
-    return amnesties - {b"0"}
 
 
-def _drain(cluster: Cluster, nemesis: Nemesis, outcome: Outcome) -> Rest:
+def _drain(cluster: Cluster, outcome: Outcome, book: Journal) -> Rest:
     """Wait until the load has all its answers, then until all is at rest; say what is stuck when that takes too long."""
     calm_s = time.monotonic()
     while not cluster.loaded() and time.monotonic() - calm_s < LOAD_S:
@@ -107,6 +111,7 @@ def _drain(cluster: Cluster, nemesis: Nemesis, outcome: Outcome) -> Rest:
     while time.monotonic() - loaded_s < DRAIN_S:
         cluster.heal()
         rest = asyncio.run(at_rest(cluster.direct_url))
+        book.note("moving", what_moves=rest.moving)
         if rest.good:
             outcome.drained_s = time.monotonic() - calm_s
             break
@@ -140,8 +145,10 @@ def main(argv: list[str] | None = None) -> int:
         outcome = run_seed(seed, given.seconds, directory)
         totals += outcome.counts
         print(f"seed={seed} {outcome.report()}", flush=True)
-        if outcome.good:
+        if outcome.good and not given.keep:
             shutil.rmtree(directory, ignore_errors=True)
+        elif outcome.good:
+            print(f"data, logs and histories: {directory}")
         else:
             failed = True
             print(f"seed {seed} failed; data, logs and histories: {directory}; again: make chaos SECONDS={given.seconds:g} SEED={seed}")
@@ -156,6 +163,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--keep", action="store_true", help="keep the directory of a good run, too")
     return parser.parse_args(argv)
 
 

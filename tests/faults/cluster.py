@@ -29,6 +29,13 @@ from turnyard.state.keys import Keys, shard_tags
 from turnyard.state.scripts import Library
 
 START_WAIT_S = 10.0
+CAP, TENANT_CAP = 8, 4
+# So little room that sessions wait for each other, and a share so short that turns are given back for others.
+ROOM = {
+    "TURNYARD__LIMITS__MAX_CONCURRENT_TURNS": str(CAP),
+    "TURNYARD__TENANTS__ACME__MAX_CONCURRENT_TURNS": str(TENANT_CAP),
+    "TURNYARD__TIMING__QUANTUM_MS": "1500",
+}
 SKEWED = """local function now()
   local t = call('TIME')
   return t[1] * 1000 + math.floor(t[2] / 1000) + tonumber(call('GET', P .. 'test:skew') or 0)
@@ -130,7 +137,7 @@ class Cluster:
 
     def start(self, name: str) -> None:
         """Start one role."""
-        environment = {**os.environ, **FAST, "PYTHONPATH": str(ROOT), DIRECTORY: str(self.directory)}
+        environment = {**os.environ, **FAST, **ROOM, "PYTHONPATH": str(ROOT), DIRECTORY: str(self.directory)}
         environment["TURNYARD__PLATFORMS__HTTP__PUBLIC_URL"] = self.http_url
         command = [*_leash(), sys.executable, "-m", *self.commands[name]]
         with (self.directory / f"{name}.log").open("ab") as log:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tests.faults.load import SESSIONS, TENANTS
+from tests.faults.fake_sender import delivery_id, parts
+from tests.faults.load import LANE, SESSIONS, TENANTS
 from turnyard.records.ids import session_key, store_key
 from turnyard.records.log import LogRecord
 from turnyard.state.audit import audit, inspect
@@ -95,6 +96,7 @@ async def read_ending(url: str, history: History) -> tuple[Ending, list[str]]:
         shard = yard.shards[0]
         logs: dict[str, list[list[LogRecord]]] = {}
         pending: set[str] = set()
+        owed: set[str] = set()
         for tenant, session in NAMES:
             facts = await inspect(shard, session_key(tenant, session))
             if facts is not None:
@@ -102,6 +104,8 @@ async def read_ending(url: str, history: History) -> tuple[Ending, list[str]]:
                 logs[f"{tenant}/{session}"] = [
                     await _whole(shard, store_key(session_key(tenant, session), n)) for n in range(facts["head"]["sn"])
                 ]
+                if await shard.redis.hget(shard.keys.head(session_key(tenant, session)), "pf") == LANE.encode():
+                    owed |= _owed(session_key(tenant, session), logs[f"{tenant}/{session}"])
         jobs: dict[str, str] = {}
         for sent in history.sent:
             found = (
@@ -111,9 +115,18 @@ async def read_ending(url: str, history: History) -> tuple[Ending, list[str]]:
                 jobs[sent.job] = found.state
         slots = [name for name, size in (await _slots(shard)).items() if size]
         findings = [f"doctor: {f.session}: {f.invariant}: {f.detail}" for f in await audit(yard, logs=100_000)]
-        return Ending(logs, jobs, slots, frozenset(pending)), findings
+        return Ending(logs, jobs, slots, frozenset(pending), frozenset(owed)), findings
     finally:
         await yard.aclose()
+
+
+def _owed(sid: str, stores: list[list[LogRecord]]) -> set[str]:
+    """Return the ids under which what a session's logs say had to be delivered."""
+    out: set[str] = set()
+    for ordinal, records in enumerate(stores):
+        for record in records:
+            out |= {delivery_id(store_key(sid, ordinal), record.seq, part) for part in range(len(parts(record)))}
+    return out
 
 
 async def _slots(shard: Shard) -> dict[str, int]:

@@ -66,7 +66,7 @@ def read_history(found: list[dict[str, Any]]) -> History:
         asked=tuple(Asked(e["session"], e["pid"], e["at_s"], tuple(e["markers"]), tuple(e["complaints"])) for e in of("asked")),
         ran=tuple(Ran(e["key"], e["tool"], e["repeatable"]) for e in of("ran")),
         began=tuple(Began(e["session"], e["epoch"], e["owner"], e["of"], e["at_s"]) for e in of("began")),
-        committed=tuple(Committed(e["session"], e["epoch"], e["owner"], e["rev"]) for e in of("committed")),
+        committed=tuple(Committed(e["session"], e["epoch"], e["owner"], e["rev"], e["asked_s"], e["repeat"]) for e in of("committed")),
         delivered=tuple(Delivered(e["store"], e["seq"], e["id"]) for e in of("delivered")),
     )
 

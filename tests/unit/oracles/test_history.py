@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from turnyard.records.log import ASSISTANT, CALL, STRIKE, USER, LogRecord
+from turnyard.records.log import ASSISTANT, CALL, RESOLVED, RESULT, STRIKE, TURN_END, USER, LogRecord
 from turnyard.state.oracles.events import Asked, Began, Committed, Delivered, Ending, History, Ran, Sent
 from turnyard.state.oracles.history import Verdict, judge
 
@@ -20,7 +20,7 @@ HISTORY = History(
     asked=(Asked("s", 7, 3.0, ("m1", "m2")), Asked("s", 8, 9.0, ("m1", "m2", "m3"))),
     ran=(Ran("k1", "once", repeatable=False), Ran("k2", "again", repeatable=True), Ran("k2", "again", repeatable=True)),
     began=(Began("s", 1, "a", 7, 2.5), Began("s", 2, "b", 8, 8.0)),
-    committed=(Committed("s", 1, "a", 1), Committed("s", 1, "a", 1), Committed("s", 2, "b", 2)),
+    committed=(Committed("s", 1, "a", 1, 3.0), Committed("s", 1, "a", 1, 8.1, repeat=True), Committed("s", 2, "b", 2, 8.2)),
     delivered=(Delivered("s.0", 3, "d3"), Delivered("s.0", 3, "d3"), Delivered("s.0", 5, "d5")),
 )
 LOG = (
@@ -29,6 +29,7 @@ LOG = (
     LogRecord(3, ASSISTANT),
     LogRecord(4, USER, jobs=("job_3",), body={"text": "m3"}),
     LogRecord(5, ASSISTANT),
+    LogRecord(6, TURN_END, jobs=("job_1", "job_2", "job_3")),
 )
 ENDING = Ending(logs={"s": [LOG]}, jobs=dict.fromkeys(("job_1", "job_2", "job_3"), "succeeded"))
 
@@ -38,7 +39,7 @@ def numbered(*records: LogRecord) -> tuple[LogRecord, ...]:
 
 
 def ending(*records: LogRecord, **more: object) -> Ending:
-    return replace(ENDING, logs={"s": [numbered(*records)]}, **more)
+    return replace(ENDING, logs={"s": [numbered(*records, LOG[-1])]}, **more)
 
 
 def more(**lists: object) -> History:
@@ -55,7 +56,7 @@ def test_a_clean_run_is_clean_and_says_so() -> None:
     assert verdict.line() == "lost=0 doubled=0 unpaired=0 overlaps=0 leaked_slots=0 reordered=0"
 
 
-M1, M2, A1, M3, A2 = LOG
+M1, M2, A1, M3, A2, END = LOG
 JOBS = ENDING.jobs
 
 
@@ -65,11 +66,39 @@ JOBS = ENDING.jobs
         ("no log", ending(M1, A1, M3, A2)),
         ("no end", replace(ENDING, jobs={**JOBS, "job_1": "running"})),
         ("no job", replace(ENDING, jobs={"job_2": "failed", "job_3": "succeeded"})),
-        ("another session", replace(ENDING, logs={"s": [numbered(M2, A1, M3, A2)], "other": [numbered(M1)]})),
+        ("another session", replace(ENDING, logs={"s": [numbered(M2, A1, M3, A2, END)], "other": [numbered(M1)]})),
     ],
 )
 def test_an_accepted_message_that_is_nowhere_is_lost(what: str, end: Ending) -> None:
     assert found(end=end).lost
+
+
+CALLED = (LogRecord(0, CALL, call="c"), LogRecord(0, RESULT, call="c", outcome="placeholder"))
+LATE = LogRecord(0, RESULT, call="c", outcome="result", aside=True, late=True)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        (*CALLED, LogRecord(0, RESOLVED, call="c", outcome="result")),
+        (*CALLED, LogRecord(0, RESOLVED, call="c", outcome="timeout"), LogRecord(0, RESOLVED, call="c", outcome="late"), LATE),
+    ],
+)
+def test_an_outcome_that_was_taken_and_is_never_told_is_lost(records: tuple[LogRecord, ...]) -> None:
+    assert found(end=ending(M1, M2, A1, M3, *records, A2)).lost
+    told = LogRecord(0, RESULT, call="c", outcome="result", aside=True)
+    assert found(end=ending(M1, M2, A1, M3, *records, told, A2)).clean
+    struck = LogRecord(0, STRIKE, seqs=(5,))
+    assert found(end=ending(M1, M2, A1, M3, *records, struck, A2)).lost == []
+
+
+def test_a_job_that_is_done_without_the_end_of_a_turn_is_lost() -> None:
+    assert found(end=replace(ENDING, logs={"s": [LOG[:5]]})).lost
+    assert found(end=replace(ENDING, jobs={**JOBS, "job_1": "failed"})).lost == []
+
+
+def test_a_reply_that_was_never_delivered_is_lost() -> None:
+    assert found(end=replace(ENDING, owed=frozenset({"d3", "d9"}))).lost == ["reply d9 was never delivered"]
 
 
 def test_a_queued_message_whose_job_was_cancelled_is_not_lost() -> None:
@@ -107,9 +136,10 @@ def test_a_call_without_its_result_is_unpaired(history: History, end: Ending) ->
 @pytest.mark.parametrize(
     "history",
     [
-        more(committed=Committed("s", 1, "a", 2)),
-        more(committed=Committed("s", 2, "a", 3)),
-        more(committed=Committed("s", 1, "c", 3)),
+        more(committed=Committed("s", 1, "a", 2, 7.0)),
+        more(committed=Committed("s", 2, "a", 3, 8.5)),
+        more(committed=Committed("s", 1, "c", 3, 7.5)),
+        more(committed=Committed("s", 1, "a", 3, 8.5)),
         more(asked=Asked("s", 7, 10.5, ())),
     ],
 )

@@ -61,12 +61,14 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A commit that was answered OK or ALREADY: `rev` is the number it has in its session."""
+    """A commit that was answered OK, or ALREADY (`repeat`): `rev` is the number it has in its session, `asked_s` when it was sent."""
 
     session: str
     epoch: int
     owner: str
     rev: int
+    asked_s: float
+    repeat: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +96,12 @@ class History:
 class Ending:
     """What is left when all has drained: logs by session and store, jobs by id, names of slots still taken.
 
-    `pending` are calls of turns that are still open, which only a run that did not drain has.
+    `pending` are calls of turns that are still open, which only a run that did not drain has; `owed` the ids under which
+    what the logs say had to be delivered.
     """
 
     logs: Mapping[str, Sequence[Sequence[LogRecord]]]
     jobs: Mapping[str, str]
     slots: Sequence[str] = ()
     pending: frozenset[str] = frozenset()
+    owed: frozenset[str] = frozenset()

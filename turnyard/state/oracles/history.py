@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from turnyard.records.log import STRIKE, USER, LogRecord
+from turnyard.records.commit import PLACEHOLDER
+from turnyard.records.log import CALL, RESOLVED, RESULT, STRIKE, TURN_END, USER, LogRecord
+from turnyard.state.oracles.sessions import DONE
 from turnyard.state.oracles.transcript import transcript_findings
 
 if TYPE_CHECKING:
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
 
 # What a claim may put before another, by the place where it waits: input of one class keeps its order.
 _CLASSES = {"steer": "inbox", "interrupt": "inbox", "rollback": "inbox", "reject": "inbox", "follow_up": "next", "collect": "window"}
+
+
+_ANSWERED = frozenset({"succeeded", "failed"})
+_DECISIONS = frozenset({"allow", "deny", "denied", "allowed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +81,42 @@ def _user_entries(ending: Ending) -> dict[str, list[tuple[str, int, LogRecord, b
 
 
 def lost(history: History, ending: Ending) -> Iterator[str]:
-    """Yield accepted messages that no log of their session holds, but for those whose job was cancelled, and jobs without an end."""
+    """Yield what was accepted and is nowhere: messages, ends of jobs, outcomes, replies."""
     entries = _user_entries(ending)
     for sent in history.sent:
         if sent.code not in ("accepted", "duplicate"):
             continue
         state = ending.jobs.get(sent.job)
-        if state not in ("succeeded", "failed", "cancelled"):
+        if state not in DONE:
             yield f"{sent.marker}: its job {sent.job} is {state or 'gone'}"
+        # One that was cancelled may have left its queue before anybody saw it.
         if state != "cancelled" and not any(session == sent.session for session, *_ in entries.get(sent.marker, ())):
             yield f"{sent.marker} was accepted and is in no log of {sent.session}"
+    yield from _unfounded(ending)
+    yield from _untold(ending)
+    delivered = {item.id for item in history.delivered}
+    yield from (f"reply {owed} was never delivered" for owed in ending.owed if owed not in delivered)
+
+
+def _unfounded(ending: Ending) -> Iterator[str]:
+    """Yield jobs that say they are done although no turn that had them has ended."""
+    ended = {job for stores in ending.logs.values() for records in stores for r in records if r.type == TURN_END for job in r.jobs}
+    yield from (
+        f"job {job} is {state} and no turn of it has ended" for job, state in ending.jobs.items() if state in _ANSWERED and job not in ended
+    )
+
+
+def _untold(ending: Ending) -> Iterator[str]:
+    """Yield outcomes that were taken and never told to the model; those of struck calls need not be."""
+    for session, stores in ending.logs.items():
+        for records in stores:
+            struck = {seq for record in records if record.type == STRIKE for seq in record.seqs}
+            dropped = {record.call for record in records if record.type == CALL and record.seq in struck} | ending.pending
+            told = {(record.call, record.late) for record in records if record.type == RESULT and record.outcome != PLACEHOLDER}
+            for record in records:
+                told_as = (record.call, record.outcome == "late")
+                if record.type == RESOLVED and record.outcome not in _DECISIONS and told_as not in told and record.call not in dropped:
+                    yield f"{session}: {record.call} was resolved as {record.outcome} and no result of it is in the log"
 
 
 def doubled(history: History, ending: Ending) -> Iterator[str]:
@@ -128,6 +160,10 @@ def overlaps(history: History, *, lease_s: float) -> Iterator[str]:
     begins: dict[str, list[Began]] = defaultdict(list)
     for began in history.began:
         begins[began.session].append(began)
+    for commit in history.committed:
+        later = [b.epoch for b in begins[commit.session] if b.epoch > commit.epoch and b.at_s < commit.asked_s]
+        if later and not commit.repeat:
+            yield f"{commit.session}: commit {commit.rev} of epoch {commit.epoch} was taken after epoch {later[0]} had begun"
     for asked in history.asked:
         mine = [b for b in begins[asked.session] if b.pid == asked.pid and b.at_s <= asked.at_s]
         epoch = max((b.epoch for b in mine), default=None)
