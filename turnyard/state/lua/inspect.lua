@@ -47,8 +47,7 @@ local function read_items(h, out)
   for _, it in ipairs(items(next_key(h.sid))) do
     if it.du then
       out.delayed = out.delayed + 1
-      local member = 's!' .. h.sid .. '!' .. (it.g and 'c' .. it.st or it.m)
-      if not call('ZSCORE', DEADLINES, member) then
+      if not call('ZSCORE', DEADLINES, delay_member(h, it)) then
         out.unscheduled = out.unscheduled + 1
         if tonumber(it.du) > NOW then out.forgotten = out.forgotten + 1 end
       end

@@ -20,7 +20,7 @@ local function collect(h, it, window, longest)
   end
   all[#all + 1] = it
   save_next(h, all)
-  call('ZADD', DEADLINES, due, 's!' .. h.sid .. '!c' .. it.st)
+  call('ZADD', DEADLINES, due, delay_member(h, it))
 end
 
 -- Messages that lay in ingress when all that waited was cancelled.
@@ -56,7 +56,7 @@ local function on_user(h, e)
   elseif tonumber(e.dy) > 0 then
     it.du = NOW + tonumber(e.dy)
     push_next(h, it)
-    call('ZADD', DEADLINES, it.du, 's!' .. h.sid .. '!' .. it.m)
+    call('ZADD', DEADLINES, it.du, delay_member(h, it))
   elseif mode == 'follow_up' then
     push_next(h, it)
   else

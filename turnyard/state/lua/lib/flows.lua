@@ -87,12 +87,20 @@ local function wakes(h) return h.iw > 0 end
 
 local function due_item(h)
   if h.nw == 0 and h.nd == 0 then return nil end
-  for _, it in ipairs(call('XRANGE', next_key(h.sid), '-', '+')) do
-    local f = {}
-    for i = 1, #it[2], 2 do f[it[2][i]] = it[2][i + 1] end
-    if f.w == '1' and tonumber(f.du or 0) <= NOW then return f, it[1] end
+  for _, it in ipairs(items(next_key(h.sid))) do
+    if it.w == '1' and tonumber(it.du or 0) <= NOW then return it end
   end
   return nil
+end
+
+-- The deadline that wakes a session for a delayed item: one per item, one per collect window.
+local function delay_member(h, it) return 's!' .. h.sid .. '!' .. (it.g and 'c' .. it.st or it.m) end
+
+-- A deadline that passed while the turn ran is gone; where the clock went back since, its item is not due and must have it again.
+local function keep_delays(h)
+  for _, it in ipairs(items(next_key(h.sid))) do
+    if it.du then call('ZADD', DEADLINES, 'NX', it.du, delay_member(h, it)) end
+  end
 end
 
 local function next_due(h) return h.nw > 0 or (h.nd > 0 and due_item(h) ~= nil) end
@@ -115,6 +123,8 @@ local function wake(h)
     to_ready(h)
   elseif h.st == 'parked' and h.aw == 0 then
     to_ready(h)
+  elseif h.st == 'idle' and h.nd > 0 then
+    keep_delays(h)
   end
 end
 
