@@ -13,6 +13,7 @@ from turnyard.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from turnyard.state.audit import Finding
+    from turnyard.state.dead import DeadStock
 
 AGENT_COLUMNS = ("name", "version", "pool", "mode", "models", "tools")
 WORKER_COLUMNS = ("pid", "role", "host", "pools", "running", "capacity", "agents", "beat_age_s", "worker")
@@ -48,7 +49,7 @@ def doctor(
     """Check the server, and what must hold of sessions, logs, slots and queues; changes nothing. Exit code 1: something is broken."""
     from turnyard.lifecycle import run
 
-    facts, findings = run(_examine(_server_of(redis, config), limit))
+    facts, findings = run(_examine(server_of(redis, config), limit))
     rows = [{"session": found.session, "invariant": found.invariant, "detail": found.detail, "fix": found.fix} for found in findings]
     if as_json:
         write_json({"server": facts, "findings": rows})
@@ -68,17 +69,29 @@ async def _examine(url: str, limit: int) -> tuple[dict[str, Any], list[Finding]]
     from dataclasses import asdict
 
     from turnyard.state.audit import audit
+    from turnyard.state.dead import read_stock
     from turnyard.state.yard import Yard
 
     yard = await Yard.open(url)
     try:
         servers = [asdict(facts) for facts in await yard.check()]
-        return servers[0] | {"warnings": [w for facts in servers for w in facts["warnings"]]}, await audit(yard, limit=limit, logs=_LOG)
+        stock = await read_stock(yard)
+        return servers[0] | {"warnings": [w for facts in servers for w in facts["warnings"]] + _of_letters(stock)}, await audit(
+            yard, limit=limit, logs=_LOG
+        )
     finally:
         await yard.aclose()
 
 
-def _server_of(redis: str | None, config: Any) -> str:
+def _of_letters(stock: DeadStock) -> list[str]:
+    """Warn of dead letters: each is something that somebody asked for and did not get."""
+    if not stock.letters:
+        return []
+    room = "; the oldest are lost next" if stock.nearly_full else ""
+    return [f"{stock.letters} dead letters take {stock.bytes} of {stock.cap_bytes} bytes{room}: see `turnyard dead list`"]
+
+
+def server_of(redis: str | None, config: Any) -> str:
     """Return the configured server, else the one that runs from the state directory; none is started to be examined."""
     from turnyard.state.embedded import running_server
 
