@@ -10,13 +10,14 @@ from turnyard.errors import ConfigError
 from turnyard.lifecycle import CONFIG, Life, run_role
 from turnyard.opening import open_yard
 from turnyard.settings import Settings, load_settings
+from turnyard.state.schema import THIS_VERSION, Schemas
 
 from .coordinator import check_limits
 from .service import Dispatcher
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run a dispatcher; return its exit code."""
+def main(argv: list[str] | None = None, *, schemas: Schemas = THIS_VERSION) -> int:
+    """Run a dispatcher; return its exit code. `schemas` are those its version knows."""
     given = _arguments(argv)
     telemetry.setup(role="dispatcher")
     try:
@@ -27,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
         return CONFIG
 
     async def serve(life: Life) -> None:
-        yard = await open_yard(url, clock=life.clock, stop=life.drain, tick=life.progress.tick)
+        yard = await open_yard(url, role="dispatcher", clock=life.clock, stop=life.drain, tick=life.progress.tick, schemas=schemas)
         if yard is None:
             return
         life.progress.forget("main")

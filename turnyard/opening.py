@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from turnyard.backoff import Backoff
 from turnyard.errors import StoreUnavailable
+from turnyard.state.schema import THIS_VERSION, Schemas
 from turnyard.state.yard import Yard
 
 if TYPE_CHECKING:
@@ -23,9 +24,16 @@ log = logging.getLogger("turnyard.opening")
 
 
 async def open_yard(
-    url: str, *, clock: Clock, stop: asyncio.Event, shards: int | None = None, tick: Callable[[], None] | None = None
+    url: str,
+    *,
+    role: str,
+    clock: Clock,
+    stop: asyncio.Event,
+    shards: int | None = None,
+    tick: Callable[[], None] | None = None,
+    schemas: Schemas = THIS_VERSION,
 ) -> Yard | None:
-    """Open the yard at `url`, waiting for its server; None when `stop` was set first.
+    """Open the yard at `url` for a process of this role, waiting for its server; None when `stop` was set first.
 
     `tick` is called at each attempt, so that a process that waits counts as alive.
 
@@ -37,7 +45,7 @@ async def open_yard(
         if tick is not None:
             tick()
         try:
-            yard = await Yard.open(url, shards=shards)
+            yard = await Yard.open(url, shards=shards, schemas=schemas)
         except StoreUnavailable as error:
             if not backoff.failing:
                 log.warning("waiting for the server", extra={"reason": str(error)})
@@ -45,5 +53,6 @@ async def open_yard(
         else:
             if backoff.failing:
                 log.info("the server is there")
+            await yard.attend(role)
             return yard
     return None

@@ -108,7 +108,9 @@ class ChildProcess:
         link = await Link.over(sock)
         async with asyncio.TaskGroup() as group:
             helpers = [group.create_task(self._ticks(link))]
-            yard = await open_yard(self._options.redis, clock=self._clock, stop=self._drain)
+            yard = await open_yard(
+                self._options.redis, role=f"{self._options.role} child", clock=self._clock, stop=self._drain, schemas=self._options.schemas
+            )
             finished = yard is None
             if yard is not None:
                 try:

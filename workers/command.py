@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 
 from turnyard import telemetry
 from turnyard.errors import ConfigError
 from turnyard.lifecycle import CONFIG, Life, run_role
 from turnyard.opening import open_yard
 from turnyard.settings import Settings, load_settings
+from turnyard.state.schema import THIS_VERSION, Schemas
 from turnyard.state.target import lifted_target
 
 from .leases import Leases
@@ -19,18 +21,21 @@ from .supervisor import Supervisor
 _GRACE_S = 140.0
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run a worker; return its exit code."""
+def main(argv: list[str] | None = None, *, schemas: Schemas = THIS_VERSION) -> int:
+    """Run a worker; return its exit code. `schemas` are those its version knows."""
     given = _arguments(argv)
     telemetry.setup(role=given.role)
     try:
         options = _options(given, load_settings(given.config, flags={"redis.url": given.redis}))
+        options = replace(options, schemas=schemas)
     except ConfigError as error:
         sys.stderr.write(f"{error}\n")
         return CONFIG
 
     async def serve(life: Life) -> int:
-        yard = await open_yard(options.redis, clock=life.clock, stop=life.drain, tick=life.progress.tick)
+        yard = await open_yard(
+            options.redis, role=options.role, clock=life.clock, stop=life.drain, tick=life.progress.tick, schemas=schemas
+        )
         if yard is None:
             return 0
         supervisor = Supervisor(options, Leases(yard, options.timing), life)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from turnyard.state.schema import THIS_VERSION, Schemas
+
 Role = Literal["worker", "lifted"]
 
 
@@ -38,6 +40,7 @@ class Options:
     lifted_redis: str | None = None
     config: str | None = None
     timing: Timing = field(default_factory=Timing)
+    schemas: Schemas = THIS_VERSION
 
     def to_json(self) -> dict[str, Any]:
         """Return what `options_from` reads."""
@@ -46,7 +49,7 @@ class Options:
 
 def options_from(data: dict[str, Any]) -> Options:
     """Return the options a supervisor sent."""
-    known: dict[str, Any] = {**data, "timing": Timing(**data["timing"])}
+    known: dict[str, Any] = {**data, "timing": Timing(**data["timing"]), "schemas": Schemas(**data["schemas"])}
     for name in ("apps", "pools", "queues"):
         known[name] = tuple(known[name])
     return Options(**known)

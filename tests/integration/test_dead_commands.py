@@ -109,7 +109,7 @@ def test_a_stock_that_is_nearly_full_is_warned_of(shell: str, capsys: pytest.Cap
     bury(shell)
     with redis.Redis.from_url(shell) as client:
         used: Any = client.hget("ty:{0}:limits", "dead:bytes")
-        client.hset("ty:{0}:limits", "dead:cap", int(float(used)) + 1)
+        client.hset("ty:{0}:limits", "dead:cap", str(int(float(used)) + 1))
     assert "oldest letters are lost next" in typed(capsys, "list")[1]
 
 

@@ -27,6 +27,7 @@ from turnyard.state.jobs import read_job
 from turnyard.state.keys import LIFETIMES
 from turnyard.state.log import read_log
 from turnyard.state.oracles import LATE
+from turnyard.state.schema import THIS_VERSION, Schemas
 from turnyard.state.scripts import Library
 from turnyard.state.yard import Shard, Yard
 
@@ -49,8 +50,8 @@ class Scene:
         self._owners: dict[tuple[str, int], str] = {}
 
     @classmethod
-    async def open(cls, url: str, *, shards: int | None = None) -> Scene:
-        scene = cls(await Yard.open(url, shards=shards, library=Library(clock_lua=CLOCK)))
+    async def open(cls, url: str, *, shards: int | None = None, schemas: Schemas = THIS_VERSION) -> Scene:
+        scene = cls(await Yard.open(url, shards=shards, library=Library(clock_lua=CLOCK), schemas=schemas))
         await scene.pass_ms(0)
         return scene
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import typer
 
-from turnyard.cli import chat, dead, demo, explain, jobs, operators, project, roles, up
+from turnyard.cli import chat, dead, demo, explain, jobs, migrate, operators, project, roles, up
 from turnyard.cli.output import say
 from turnyard.errors import TurnyardError
 from turnyard.lifecycle import FAILED, INTERRUPTED, OK, exit_code
@@ -38,6 +38,7 @@ app.command(rich_help_panel=CLIENTS)(jobs.follow)
 app.command(rich_help_panel=CLIENTS)(explain.explain)
 app.command(rich_help_panel=OPERATORS)(operators.agents)
 app.command(rich_help_panel=OPERATORS)(operators.doctor)
+app.command(rich_help_panel=OPERATORS)(migrate.migrate)
 app.command(rich_help_panel=OPERATORS)(project.version)
 app.command(rich_help_panel=ROLES)(roles.dispatcher)
 app.command(rich_help_panel=ROLES)(roles.worker)

@@ -55,6 +55,7 @@ class RedisClient:
         """
         yard = await Yard.open(self._url, shards=self._shards)
         self._stack.push_async_callback(yard.aclose)
+        await yard.attend("client")
         edge = await YardEdge.start(yard)
         self._stack.push_async_callback(edge.aclose)
         self._edge = edge

@@ -17,10 +17,12 @@ AGENTS = CONTROL + "agents"
 SERIALS = CONTROL + "serials"
 PLAN = CONTROL + "plan"
 COORDINATOR = CONTROL + "coordinator"
+PROCESSES = CONTROL + "processes"
 
 LIFETIMES: dict[str, str] = {
     r"ty:\{ctl\}:(layout|agents|serials|plan)": "kept",
     r"ty:\{ctl\}:coordinator": "TTL a lease",
+    r"ty:\{ctl\}:processes": "members go with their process",
     r"ty:\{[^}]*\}:ingress": "drained by dispatch",
     r"ty:\{[^}]*\}:(flows|running|workers|fleet|deadlines|limits|blocked)": "members go with what they name",
     r"ty:\{[^}]*\}:f:[^:]+": "empty when its sessions run",

@@ -18,6 +18,7 @@ from turnyard.state.confirm import Confirm
 from turnyard.state.connection import describe
 from turnyard.state.keys import Keys, shard_tags
 from turnyard.state.links import Links
+from turnyard.state.presence import Presence, this_process
 from turnyard.state.schema import THIS_VERSION, Schemas, check_layout, read_layout
 from turnyard.state.scripts import Library, Scripts
 from turnyard.state.target import parse_target
@@ -62,6 +63,7 @@ class Yard:
         self.blocking: Any = links.control.blocking
         self.clock = clock
         self.schemas = schemas
+        self._presence: Presence | None = None
         self._senders: dict[tuple[int, DurableAck | None], Scripts] = {}
         self.shards = tuple(self._shard(n, Keys(tag)) for n, tag in enumerate(tags))
 
@@ -144,8 +146,20 @@ class Yard:
             except (TimeoutError, rx.RedisError, OSError) as error:
                 raise StoreUnavailable(f"{describe(link.redis)} does not answer: {error}") from error
 
+    @property
+    def library(self) -> str:
+        """Return which library of scripts this process calls."""
+        return self._library.version
+
+    async def attend(self, role: str) -> None:
+        """Show this process among those at work, until `aclose`; a migration waits for the old ones."""
+        self._presence = Presence(self.redis, self.clock, this_process(role, self.schemas, self.library))
+        await self._presence.start()
+
     async def aclose(self) -> None:
         """Let go of all connections."""
+        if self._presence is not None:
+            await self._presence.aclose()
         for scripts in self._senders.values():
             await scripts.aclose()
         await self._links.aclose()
