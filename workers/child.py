@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from turnyard import lifecycle, telemetry
 from turnyard.backoff import Backoff
 from turnyard.clock import SystemClock
-from turnyard.errors import ConfigError, StoreUnavailable
+from turnyard.errors import ConfigError, StoreUnavailable, Unsupported
 from turnyard.opening import open_yard
 from turnyard.state import fleet
 from turnyard.state.shares import first_parts
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("turnyard.workers")
 
 EXIT_CONFIG = 3
+EXIT_UNSUPPORTED = 4  # told to the supervisor alone: the deployment is not for this version any more
 _COLLECT_AFTER = 10_000
 EXIT_UNFINISHED = 1
 _AGAIN_S = 0.5
@@ -280,7 +281,7 @@ def _first(group: BaseExceptionGroup[ConfigError]) -> ConfigError:
 
 def _unusable(error: ConfigError) -> int:
     log.error("stopped: %s", error)
-    return EXIT_CONFIG
+    return EXIT_UNSUPPORTED if isinstance(error, Unsupported) else EXIT_CONFIG
 
 
 if __name__ == "__main__":

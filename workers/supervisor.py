@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("turnyard.workers")
 
-EXIT_CONFIG = 3
+EXIT_CONFIG, EXIT_UNSUPPORTED = 3, 4
 _SETTLED_S = 5.0  # a child that lived this long did not die of its start
 _WATCH_S = 0.5
 _COMPARE_EVERY = 30  # beats; the answer names all turns of a busy child, so it is asked for when there is doubt, else rarely
@@ -100,7 +100,7 @@ class Supervisor:
             code = await self._follow(child)
             del self._children[slot]
             self._bury(child, code)
-            if code == EXIT_CONFIG and not self._ever_ready:
+            if code == EXIT_UNSUPPORTED or (code == EXIT_CONFIG and not self._ever_ready):
                 self._unusable = True
                 self._draining.set()
                 self._stop_all()

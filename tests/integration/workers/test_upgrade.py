@@ -82,7 +82,7 @@ async def test_a_worker_that_was_frozen_through_the_migration_touches_nothing_an
     for pid in pids:
         os.kill(pid, signal.SIGCONT)
     assert frozen.process.wait(30) != 0
-    assert "it is too old" in frozen.log()
+    assert "start a newer version" in frozen.log()
     app.open("gate")
     assert (await talk.done(job)).state == "succeeded"
     assert len(app.ran("again")) == 2
