@@ -22,6 +22,9 @@ class Options:
     idle_sessions: int = 100_000
     parked_sessions: int = 200
     parked_calls: int = 25
+    steady_turns: int = 20_000
+    hot_sessions: int = 5_000
+    waiting_sessions: int = 100_000
     rivals: bool = True
 
 
@@ -38,4 +41,7 @@ QUICK = Options(
     stored_turns=40,
     idle_sessions=1000,
     parked_sessions=20,
+    steady_turns=600,
+    hot_sessions=50,
+    waiting_sessions=1_000,
 )

@@ -158,6 +158,23 @@ TIME = [
         by="traps_on_server::test_a_job_that_was_parked_for_days_is_still_known_when_it_is_posted_again",
     ),
 ]
+KEPT = [
+    rule(
+        "an ended job stays",
+        lua("lib/jobs", "  call('EXPIRE', k, JOB_TTL)\n", ""),
+        by="bounded_memory::test_at_constant_load_no_class_of_keys_grows",
+    ),
+    rule(
+        "the row of a settled call stays",
+        lua("lib/upkeep", "    call('HDEL', calls_key(h, ord), c, c .. ':r', c .. ':l')\n", ""),
+        by="bounded_memory::test_at_constant_load_no_class_of_keys_grows",
+    ),
+    rule(
+        "dead letters have no bound",
+        lua("lib/letters", "  for _ = 1, 100 do\n", "  for _ = 1, 0 do\n"),
+        by="bounded_memory::test_at_constant_load_no_class_of_keys_grows",
+    ),
+]
 OUTCOMES = [
     rule(
         "every outcome wakes its turn",
@@ -226,4 +243,4 @@ OUTCOMES = [
         by="script_tick::test_a_dead_lifted_workers_other_task_is_unknown_at_once",
     ),
 ]
-MUTATIONS = [*OWNERS, *ORDER, *SLOTS, *TIME, *OUTCOMES]
+MUTATIONS = [*OWNERS, *ORDER, *SLOTS, *TIME, *KEPT, *OUTCOMES]
