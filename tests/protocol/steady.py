@@ -20,7 +20,7 @@ from turnyard.state.lanes import sent, take_lane
 
 SESSIONS = 20
 DEADLINE_MS = 600_000
-DEAD_BYTES = 10_000
+DEAD_BYTES = 5_000
 UNREADABLE = 10
 LANES = ("slack", "arq")
 _SMALL_BYTES = 1024
