@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -30,10 +31,11 @@ class Renewal:
 
 
 class Leases:
-    """The leases of one supervisor's children."""
+    """The leases of one supervisor's children. They are this process' own: a fork of it has none of them."""
 
     def __init__(self, yard: Yard, timing: Timing) -> None:
         self._yard = yard
+        self._pid = os.getpid()
         self._lease_ms = round(timing.lease_s * 1000)
         self._lists: dict[str, dict[str, list[str]]] = {}
         self._rooms: dict[str, Rooms] = {}
@@ -47,6 +49,8 @@ class Leases:
         Raises:
             StoreUnavailable: a shard did not answer; the lease is as old as the last beat that was answered.
         """
+        if os.getpid() != self._pid:
+            return Renewal(lost=True)
         rooms = self._rooms_of(owner, capacity)
         asked = rooms.ask() if rooms else [None] * len(self._yard.shards)
         beats = await asyncio.gather(*(self._beat(shard, owner, held, room) for shard, room in zip(self._yard.shards, asked, strict=True)))

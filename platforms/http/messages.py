@@ -45,6 +45,7 @@ async def send_message(session: SessionId, request: Request, desk: At, tenant: T
         complete_when=body.complete_when,
         priority=body.priority,
         delay_s=body.start_after,
+        timeout_s=body.timeout_s,
         metadata=body.metadata,
     )
     return await answer_submit(desk, submission, tenant=tenant, wait_s=wait_s)

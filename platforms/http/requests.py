@@ -39,6 +39,7 @@ class _Options(Body):
     mode: Mode | None = None
     priority: int = Field(0, ge=-MAX_PRIORITY, le=MAX_PRIORITY)
     start_after: float = Field(0, ge=0, le=MAX_DELAY_S, description="seconds from now")
+    timeout_s: float | None = Field(None, gt=0, le=MAX_DELAY_S, description="seconds from its start; then it is cancelled")
     metadata: dict[str, str] = Field(default_factory=dict[str, str])
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from tests.protocol.scene import OK, Scene, call
 from turnyard.records.commit import Answer, Say
-from turnyard.state.lanes import LaneItem, sent, take_lane
+from turnyard.state import dead
+from turnyard.state.lanes import LaneItem, give_up, put_off, sent, take_lane
 
 pytestmark = pytest.mark.asyncio
 
@@ -155,3 +156,83 @@ async def test_a_lifted_call_behind_a_plain_one_is_on_the_lane_when_it_is_parked
     await scene.launch(view, last.id, secret=False, lanes=("arq",))
     (item,) = await take(scene, "arq")
     assert [r.call for r in item.records if r.type == "call/parked"] == [last.id]
+
+
+HOUR_MS = 3_600_000
+
+
+async def owed(scene: Scene, *texts: str) -> LaneItem:
+    """A turn that said these, and the loan to send them."""
+    view = await scene.open_turn(await scene.worker())
+    await scene.reply(await scene.commit(view, append=tuple(Say({"text": t}) for t in texts)), "bye", lanes=("slack",))
+    (item,) = await take(scene)
+    return item
+
+
+async def test_what_cannot_be_sent_yet_waits_longer_the_older_it_is_and_holds_what_is_behind_it(scene: Scene) -> None:
+    shard = scene.yard.shards[0]
+    item = await owed(scene, "one", "two")
+    waits: list[int] = []
+    for _ in range(16):
+        refused = next(r for r in item.records if r.body.get("text") == "one")
+        assert await put_off(shard, "slack", item, refused)
+        ((_, at_ms),) = await due(scene)
+        waits.append(int(at_ms) - scene.now_ms)
+        assert await take(scene) == []
+        await scene.pass_ms(waits[-1])
+        (item,) = await take(scene)
+        assert item.cursor == refused.seq - 1
+    assert waits[:4] == [1000, 1000, 2000, 4000]
+    assert waits[-1] == HOUR_MS
+    assert await put_off(shard, "slack", item, item.records[0], at_least_ms=2 * HOUR_MS)
+    ((_, at_ms),) = await due(scene)
+    assert at_ms - scene.now_ms == 2 * HOUR_MS
+
+
+@pytest.mark.parametrize("why", ["too old", "refused"])
+async def test_a_record_that_is_given_up_is_a_dead_letter_its_session_is_told_and_the_rest_goes_on(scene: Scene, why: str) -> None:
+    shard = scene.yard.shards[0]
+    item = await owed(scene, "one", "two")
+    if why == "too old":
+        await scene.pass_ms(24 * HOUR_MS + 30_001)
+        (item,) = await take(scene)
+    refused = next(r for r in item.records if r.body.get("text") == "one")
+    if why == "too old":
+        assert await put_off(shard, "slack", item, refused)
+    else:
+        assert await give_up(shard, "slack", item, refused, reason="410 channel is gone")
+    (letter,) = await dead.list_letters(scene.yard)
+    assert (letter.reason, letter.lane, letter.store, letter.came["seq"]) == ("delivery_failed", "slack", item.store, str(refused.seq))
+    assert letter.came["why"] == ("not delivered within 24 hours" if why == "too old" else "410 channel is gone")
+    (rest,) = await take(scene)
+    assert [r.body["text"] for r in rest.records if r.type == "assistant/message"] == ["two", "bye"]
+    assert await give_back(scene, rest)
+    # A second failure before the session ran is told in place of the first.
+    await scene.notice("other")
+    view = await scene.open_turn(await scene.worker(), "next")
+    assert sum(e.type == "notification" and "slack" in e.body["text"] for e in view.entries) == 1
+    assert await scene.running() == 1
+    await scene.reply(view)
+
+
+async def test_who_lost_the_loan_gives_nothing_up(scene: Scene) -> None:
+    item = await owed(scene, "one")
+    await scene.pass_ms(30_001)
+    (second,) = await take(scene)
+    assert not await give_up(scene.yard.shards[0], "slack", item, item.records[0], reason="x")
+    assert await dead.list_letters(scene.yard) == []
+    assert await give_back(scene, second)
+
+
+async def test_a_dead_letter_of_a_lane_is_sent_again_as_a_record_of_its_own(scene: Scene) -> None:
+    shard = scene.yard.shards[0]
+    item = await owed(scene, "one")
+    refused = next(r for r in item.records if r.body.get("text") == "one")
+    assert await give_up(shard, "slack", item, refused, reason="x")
+    (rest,) = await take(scene)
+    assert await give_back(scene, rest)
+    (letter,) = await dead.list_letters(scene.yard)
+    assert (await dead.retry_letter(scene.yard, letter.id)).done
+    (again,) = await take(scene)
+    assert [(r.type, r.extra["x"]) for r in again.records if r.type.startswith("delivery/")] == [("delivery/again", str(refused.seq))]
+    assert await give_back(scene, again)

@@ -8,7 +8,7 @@ from tests.protocol.broken import Broken, snaps
 from tests.protocol.scene import DAY_MS, OK, Scene, call, shown
 from turnyard.errors import Diverged
 from turnyard.records.commit import Answer, Park, Say
-from turnyard.records.ids import job_shard, keyed_job_id, keyed_session
+from turnyard.records.ids import job_shard, keyed_job_id, keyed_session, session_key
 from turnyard.state import fleet, ingress
 from turnyard.state.lanes import sent, take_lane
 from turnyard.state.scripts import StoreFull
@@ -75,6 +75,41 @@ async def test_a_relay_that_dies_between_enqueue_and_sent_finds_the_same_relay_a
     assert not await sent(shard, "arq", first)
     assert await sent(shard, "arq", second)
     assert await take_lane(shard, "arq") == []
+
+
+@pytest.mark.spec("trap-28")
+async def test_two_conversations_that_pick_the_same_session_share_its_lock_and_its_log(scene: Scene) -> None:
+    owner, other = await scene.worker(), await scene.worker()
+    chats = ({"platform": "slack", "delivery": "slack:C1"}, {"platform": "http", "delivery": "http:7"})
+    for i, chat in enumerate(chats):
+        await scene.say(f"m{i}", session="x", **chat)
+    await scene.dispatch()
+    assert await scene.running() == 1
+    views = [v for v in (await scene.begin(owner, "x"), await scene.begin(other, "x")) if v is not None]
+    assert [shown(view) for view in views] == [["m0", "m1"]]
+    await scene.say("m2", session="x", **chats[1])
+    await scene.dispatch()
+    assert await scene.running() == 1
+    view = await scene.commit(views[0], claim=True)
+    assert shown(view) == ["m0", "m1", "m2"]
+    await scene.control("new", session="x")
+    await scene.reply(view)
+    logs = [key.decode() for key in await scene.yard.redis.keys("*:log")]
+    assert all(f"h:{session_key('default', 'x')}." in key for key in logs)
+
+
+@pytest.mark.spec("trap-28")
+async def test_no_session_can_name_the_log_of_another(scene: Scene) -> None:
+    owner = await scene.worker()
+    mine, theirs = await scene.open_turn(owner, session="mine"), await scene.open_turn(owner, session="theirs")
+    made = call(theirs, 0, "callback")
+    theirs = await scene.launch(await scene.ask(theirs, made), made.id)
+    shard = scene.shard("mine").n
+    for store in (mine.store, f"{mine.session}.{theirs.store}", f"{theirs.session}.1", theirs.session, f"{theirs.store}.0"):
+        answer = await scene.outcome(store, made.id, session="mine")
+        assert answer.code == "gone", (store, shard)
+    for view in (mine, theirs):
+        await scene.reply(view)
 
 
 @pytest.mark.spec("trap-36")
@@ -210,6 +245,10 @@ BROKEN: dict[str, Broken] = {
     "trap-22": (
         test_a_relay_that_dies_between_enqueue_and_sent_finds_the_same_relay_again,
         *("if not due or tonumber(due) ~= tonumber(lease) then return 0 end", ""),
+    ),
+    "trap-28": (
+        test_no_session_can_name_the_log_of_another,
+        *("'h:' .. h.sid .. '.' .. ord .. ':calls'", "'h:' .. ord .. ':calls'"),
     ),
     "trap-41": (test_a_clock_that_jumps_ahead_takes_no_turn_from_a_worker_that_goes_on_beating, AMNESTY, ""),
     "trap-66": (

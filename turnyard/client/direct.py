@@ -87,6 +87,7 @@ class RedisClient:
         mode: Mode | None = None,
         priority: int = 0,
         start_after: float = 0,
+        timeout_s: float | None = None,
         complete_when: CompleteWhen = "settled",
         metadata: Mapping[str, str] | None = None,
     ) -> JobHandle:
@@ -102,6 +103,7 @@ class RedisClient:
             complete_when=complete_when,
             priority=priority,
             delay_s=start_after,
+            timeout_s=timeout_s,
             metadata=metadata or {},
             platform="redis",
         )

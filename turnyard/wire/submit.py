@@ -25,7 +25,10 @@ MAX_DELAY_S = 30 * 86_400
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A request for a job, as its sender wrote it. None means: what the agent or the route has as default."""
+    """A request for a job, as its sender wrote it. None means: what the agent or the route has as default.
+
+    `timeout_s` is how long the job may take once it may start, waiting for its turn included; then it is cancelled.
+    """
 
     agent: str
     input: str | Sequence[Mapping[str, Any]]
@@ -36,6 +39,7 @@ class Submission:
     complete_when: CompleteWhen = "settled"
     priority: int = 0
     delay_s: float = 0
+    timeout_s: float | None = None
     metadata: Mapping[str, str] = field(default_factory=dict[str, str])
     platform: str = "http"
     pointer: str = "/input"
@@ -104,6 +108,7 @@ async def _message(edge: Edge, s: Submission, *, tenant: str, notify: bool) -> U
         platform=s.platform,
         pool=manifest.pool,
         delay_ms=int(s.delay_s * 1000),
+        timeout_ms=None if s.timeout_s is None else int((s.delay_s + s.timeout_s) * 1000),
         notify=edge.channel if notify else None,
         metadata=metadata,
     )
@@ -125,6 +130,8 @@ def _mode(name: str) -> Mode:
 
 def _fingerprint(s: Submission, body: dict[str, Any], metadata: dict[str, str]) -> str:
     facts = [s.agent, s.session, body, s.user, s.mode, s.complete_when, s.priority, s.delay_s, metadata]
+    if s.timeout_s is not None:
+        facts.append(s.timeout_s)
     return ids.body_hash(orjson.dumps(facts, option=orjson.OPT_SORT_KEYS))
 
 

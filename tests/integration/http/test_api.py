@@ -190,6 +190,19 @@ async def test_a_running_job_can_be_cancelled(client: Client, stack: Stack) -> N
     stack.app.open(gate)
 
 
+@pytest.mark.spec("L41", "rival-1")
+async def test_a_job_that_ran_out_of_time_is_cancelled_and_what_waited_behind_it_is_answered(client: Client, stack: Stack) -> None:
+    gate = f"never{secrets.token_hex(4)}"
+    session = fresh()
+    slow = await client.submit("hello", f"again {gate}", session=session, timeout_s=1.5)
+    behind = await client.submit("hello", "hi", session=session, mode="follow_up")
+    with pytest.raises(JobCancelled) as cancelled:
+        await slow.result(timeout=30)
+    assert cancelled.value.cause == "deadline"
+    assert await behind.result(timeout=30)
+    stack.app.open(gate)
+
+
 async def test_a_notice_is_in_the_context_of_the_next_turn(client: Client) -> None:
     session = fresh()
     await client.run("hello", "hi", session=session)

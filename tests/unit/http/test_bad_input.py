@@ -125,7 +125,8 @@ async def test_a_key_given_twice_is_refused(http: httpx.AsyncClient) -> None:
         (job(metadata={str(i): "" for i in range(17)}), "/metadata"),
         (job(metadata={"a": "x" * 1025}), "/metadata/a"),
         (job(tenant="acme"), "/tenant"),
-        (job(timeout_s=3), "/timeout_s"),
+        (job(timeout_s=0), "/timeout_s"),
+        (job(timeout_s="3"), "/timeout_s"),
     ],
 )
 async def test_a_wrong_or_unknown_field_is_named_by_its_pointer(http: httpx.AsyncClient, edge: FakeEdge, body: Any, pointer: str) -> None:

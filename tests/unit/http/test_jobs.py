@@ -55,6 +55,13 @@ async def test_defaults_are_the_route_s_and_the_agent_s(http: httpx.AsyncClient,
     assert first["session"] == second["session"] != third["session"]
 
 
+async def test_the_time_a_job_may_take_counts_from_where_it_may_start(http: httpx.AsyncClient, edge: FakeEdge) -> None:
+    await http.post("/v1/jobs", json=BODY)
+    await http.post("/v1/jobs", json=BODY | {"timeout_s": 2.5})
+    await http.post("/v1/jobs", json=BODY | {"timeout_s": 2.5, "start_after": 60})
+    assert [m.timeout_ms for m in edge.messages] == [None, 2500, 62_500]
+
+
 async def test_the_tenant_never_comes_from_the_request(http: httpx.AsyncClient, edge: FakeEdge) -> None:
     await http.post("/v1/jobs?tenant=acme", json=BODY, headers={"x-tenant": "acme"})
     assert [m.tenant for m in edge.messages] == ["default"]

@@ -15,7 +15,7 @@ local function main()
   upto = math.max(upto, tonumber(h[field] or 0))
   set(h, field, upto)
   if reason ~= '' then
-    letter('delivery_failed', {sid = sid, la = lane, st = store}, {'seq', upto, 'why', reason})
+    letter('delivery_failed', {sid = sid, la = lane, st = store}, {'seq', ARGV[4], 'why', reason})
     show_notice(h, 'delivery', lane, ARGV[7])
   end
   if #call('XRANGE', P .. 'h:' .. store .. ':log', '(' .. upto .. '-0', '+', 'COUNT', 1) > 0 then
