@@ -9,7 +9,7 @@ import pytest
 
 from tests.protocol.scene import Scene, shown
 from turnyard.records.ids import session_key
-from turnyard.state import dead
+from turnyard.state import dead, lanes
 from turnyard.state.flows import set_limits
 
 SID = session_key("default", "s")
@@ -207,3 +207,32 @@ async def test_a_session_counts_its_letters(scene: Scene) -> None:
     assert (await scene.head())["dd"] == "1"
     await dead.retry_letter(scene.yard, letter.id)
     assert (await scene.head())["dd"] == "0"
+
+
+async def test_a_reply_that_was_given_up_is_sent_again_as_a_record_of_its_own(scene: Scene) -> None:
+    shard = scene.yard.shards[0]
+    await scene.reply(await scene.open_turn(await scene.worker(), platform="slack"), lanes=("slack",))
+    (item,) = await lanes.take_lane(shard, "slack")
+    assert await lanes.give_up(shard, "slack", item, item.records[-1], reason="channel is archived")
+    (letter,) = await dead.list_letters(scene.yard)
+    assert (letter.reason, letter.lane, letter.came["why"]) == ("delivery_failed", "slack", "channel is archived")
+    assert (await dead.retry_letter(scene.yard, letter.id)).done
+    (again,) = await lanes.take_lane(shard, "slack")
+    assert [(r.type, r.extra.get("x")) for r in again.records if r.type == "delivery/again"] == [("delivery/again", str(item.last_seq))]
+    assert await dead.list_letters(scene.yard) == []
+
+
+@pytest.mark.spec("S11")
+async def test_what_somebody_wrote_is_not_shown_in_a_letter(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    await scene.reply(await scene.open_turn(await scene.worker()))
+    await scene.notice("the secret word")
+    await spoil(scene)
+    await scene.say("another secret")
+    await spoil(scene)
+    await scene.dispatch()
+    letters = await dead.list_letters(scene.yard)
+    assert len(letters) == 2
+    with caplog.at_level(logging.DEBUG):
+        for letter in letters:
+            await dead.drop_letter(scene.yard, letter.id)
+    assert "secret" not in repr(letters) + caplog.text

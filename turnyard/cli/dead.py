@@ -64,9 +64,9 @@ def dead_show(letter: Letter, tenant: Tenant = None, as_json: Json = False, redi
         write_json(_row(found))
         return
     for name, value in _row(found).items():
-        if name not in ("came", "fix") and value not in ("", None):
+        if name not in ("came", "more", "fix") and value not in ("", None):
             write(f"{name:8} {value}")
-    for name, value in found.came.items():
+    for name, value in (found.more | found.came).items():
         write(f"  {name} = {value}")
     write(f"fix: {found.fix}")
 

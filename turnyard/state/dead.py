@@ -37,13 +37,17 @@ FIXES = {
 _UNKNOWN = "see the release notes of the version that wrote it; retry or drop it"
 _CONTROLS = frozenset({"cancel", "pause", "resume", "new"})
 _ID = re.compile(r"(\d+)\.(\d+-\d+)")
+_KNOWN = frozenset({"reason", "at", "whole", "sid", "tn", "id", "job", "tu", "ag", "c", "la", "st"})
 _PAGE = 100
 _FIELD = 500
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One letter. `came` is the event as far as it was kept, each value cut; `whole` tells whether all of it was."""
+    """One letter. `came` is the event as far as it was kept, each value cut and bodies left out; `whole` tells whether all of it was.
+
+    `more` is what the writer of the letter added, such as how often workers died.
+    """
 
     id: str
     reason: str
@@ -60,6 +64,7 @@ class DeadLetter:
     kind: str = ""
     whole: bool = True
     came: dict[str, str] = field(default_factory=dict[str, str])
+    more: dict[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,8 +306,14 @@ def _letter(n: int, eid: str, fields: dict[bytes, bytes]) -> DeadLetter:
         store=known.get("st", ""),
         kind=came.get("kind", ""),
         whole=known.get("whole", "1") == "1",
-        came={name: value[:_FIELD] for name, value in came.items()},
+        came={name: _shown(name, value) for name, value in came.items()},
+        more={name: value for name, value in known.items() if name not in _KNOWN and not name.startswith("e.")},
     )
+
+
+def _shown(name: str, value: str) -> str:
+    """Return a field for people: what somebody wrote is nobody else's to read."""
+    return f"({len(value)} characters)" if name == "b" else value[:_FIELD]
 
 
 def _number(came: dict[str, str], name: str) -> int:

@@ -25,11 +25,12 @@ end
 local function kept_of(raw)
   local out, left, whole = {}, LETTER_BYTES, 1
   for i = 1, #raw - 1, 2 do
-    local size = #raw[i] + #raw[i + 1]
+    local value = tostring(raw[i + 1])
+    local size = #raw[i] + #value
     if left <= #raw[i] or i > 128 then return out, 0 end
     if size > left then whole = 0 end
     out[#out + 1] = 'e.' .. raw[i]
-    out[#out + 1] = string.sub(raw[i + 1], 1, left - #raw[i])
+    out[#out + 1] = string.sub(value, 1, left - #raw[i])
     left = left - size
   end
   return out, whole
