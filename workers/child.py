@@ -52,6 +52,7 @@ _MOST_THREADS = 64
 _THREADS_GRACE_S = 1.0
 _LOOK_AGAIN_S = 0.01
 _HELD_EVERY_TICKS = 4
+_IDLE_S = 5.0
 
 
 class Work(Protocol):
@@ -156,6 +157,7 @@ class ChildProcess:
         helpers.append(group.create_task(witness.run()))
         helpers.append(group.create_task(self._listen(yard, link, witness)))
         self._listens = True
+        helpers.append(group.create_task(self._leave_when_idle()))
         try:
             finished = await self._work.serve(self._drain)
         finally:
@@ -198,9 +200,9 @@ class ChildProcess:
             host=socket.gethostname(),
             pid=os.getpid(),
             supervisor_pid=os.getppid(),
-            pools=self._options.pools,
+            pools=self._options.served,
             agents=self._agents,
-            capacity=self._options.concurrency,
+            capacity=self._options.turns,
             schemas=yard.schemas,
         )
 
@@ -219,6 +221,16 @@ class ChildProcess:
         # Nobody renews the lease any more: what is not handed back by its end is somebody else's.
         await self._clock.sleep(max(0.0, self._line.valid_until - self._clock.monotonic()))
         os._exit(EXIT_UNFINISHED)
+
+    async def _leave_when_idle(self) -> None:
+        """End a child that was started for suspects when there are none any more."""
+        busy_s = self._clock.monotonic()
+        while self._options.isolation and not self._drain.is_set():
+            await self._clock.sleep(_TICK_S)
+            if self._work.held():
+                busy_s = self._clock.monotonic()
+            elif self._clock.monotonic() - busy_s > _IDLE_S:
+                self._drain.set()
 
     async def _ticks(self, link: Link) -> None:
         count = 0
@@ -260,9 +272,9 @@ def main(argv: list[str]) -> int:
         return 0
     options = options_from(first["options"])
     telemetry.setup(role=options.role)
-    line = Board(board_fd, options.processes).line(slot)
+    line = Board(board_fd, options.lines, seats=options.seats).line(slot)
     try:
-        work = make_work(options, SystemClock())
+        work = make_work(options, line.seats, SystemClock())
         return lifecycle.run(ChildProcess(options, work, line, SystemClock()).run(sock, first["owner"]))
     except ConfigError as error:
         return _unusable(error)

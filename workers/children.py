@@ -24,11 +24,13 @@ from .options import Options
 class Child:
     """A running child: its process, the link to it, its line on the board, its owner id."""
 
-    def __init__(self, process: asyncio.subprocess.Process, link: Link, line: Line, *, slot: int, born_s: float) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, link: Link, line: Line, options: Options, *, slot: int, born_s: float) -> None:
         self.process = process
         self.link = link
         self.line = line
         self.slot = slot
+        self.isolation = options.isolation
+        self.capacity = options.turns if options.role == "worker" else None
         self.born_s = born_s
         self.owner = new_owner_id()
         self.enrolled = False
@@ -55,7 +57,7 @@ class Child:
                 pass_fds=(theirs.fileno(), board.fd),
                 start_new_session=True,
             )
-        child = cls(process, await Link.over(ours), line, slot=slot, born_s=now_s)
+        child = cls(process, await Link.over(ours), line, options, slot=slot, born_s=now_s)
         child.link.send(options=options.to_json(), owner=child.owner)
         return child
 

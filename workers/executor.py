@@ -24,6 +24,8 @@ from turnyard.records.ids import new_call_token
 from turnyard.state import turns
 from turnyard.state.scripts import StoreFull
 
+from .board import Phase
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from contextvars import ContextVar
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from turnyard.ports import Clock
     from turnyard.state.yard import Shard
 
+    from .board import Seat
     from .feed import Feed
     from .lease import Lease
     from .views import Views
@@ -40,7 +43,6 @@ log = logging.getLogger("turnyard.workers")
 _RETRY_FIRST_S = 1.0
 _RETRY_MOST_S = 15.0
 _FULL_PATIENCE_S = 60.0
-_MOST_BEGINS = 8  # of one step: what ends its worker that often is not tried again
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +62,10 @@ class Served:
 class Turn:
     """A turn in hand."""
 
-    __slots__ = ("agent", "cancelled", "epoch", "in_effect", "session", "shard", "task", "tokens", "view", "waiting")
+    __slots__ = ("agent", "cancelled", "epoch", "in_effect", "seat", "session", "shard", "task", "tokens", "view", "waiting")
 
-    def __init__(self, shard: Shard, session: str, epoch: int, agent: str) -> None:
+    def __init__(self, shard: Shard, session: str, epoch: int, agent: str, seat: Seat) -> None:
+        self.seat = seat
         self.shard = shard
         self.session = session
         self.epoch = epoch
@@ -155,12 +158,10 @@ class Executor:
 
     async def _steps(self, turn: Turn, view: TurnView, owner: str) -> None:
         served = self._agents[view.head["agent"]]
-        performer = Performer(served.means)
+        performer = Performer(served.means, on_request=lambda: turn.seat.show(Phase.WAITING))
         self._current.set(turn)
         store = view.store
         try:
-            if int(view.head.get("attempt") or 0) > _MOST_BEGINS and not view.cancel:
-                view = await self._give_up(turn, view, owner)
             decoded = served.decode_state is not None and view.began not in (0, served.serial) and not view.cancel
             if decoded and served.decode_state is not None:
                 view = await served.decode_state(view)
@@ -201,7 +202,9 @@ class Executor:
         turn.in_effect = True
         try:
             if not isinstance(effect, AskModel):
+                turn.seat.show(Phase.IN_TOOL)
                 return await performer.perform(view, effect)
+            turn.seat.show(Phase.RENDERING)
             return await self._ask(turn, performer, served, view, effect)
         except asyncio.CancelledError:
             if turn.cancelled != view.turn or turn.task is None:
@@ -210,6 +213,8 @@ class Executor:
             return None, None
         finally:
             turn.in_effect = False
+            if not performer.busy:
+                turn.seat.show(Phase.STORING)
 
     def _over(self, turn: Turn, view: TurnView) -> bool:
         """Tell whether no effect is wanted any more: the turn is to be closed, or to go to another worker."""
@@ -248,13 +253,6 @@ class Executor:
             hurry.cancel()
             turn.waiting = None
         return not self.draining
-
-    async def _give_up(self, turn: Turn, view: TurnView, owner: str) -> TurnView:
-        """End a turn whose step never came to an end: it takes its workers down, and the session must live on."""
-        log.error("turn is poisoned", extra=_fields(turn) | {"turn": view.turn, "step": view.rev + 1})
-        message = f"a step of this turn was begun {_MOST_BEGINS} times and its worker died or left each time; it is not tried again"
-        failure = {"code": "poisoned", "message": message, "retryable": False, "ref": None}
-        return await turns.commit(turn.shard, view, owner, Commit(ending="finish", closing=True, failure=failure))
 
     async def _fail(self, turn: Turn, view: TurnView, owner: str, error: Exception) -> None:
         """End a turn that this child cannot go on with: it would fail the same way wherever it is begun again."""

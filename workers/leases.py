@@ -24,9 +24,13 @@ _UNCOMPARED = -1
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """What a beat answered. `news` is for the child, as it is sent to it; empty when there is none."""
+    """What a beat answered. `news` is for the child, as it is sent to it; empty when there is none.
+
+    `wanted` are the levels of isolation for which suspects wait somewhere.
+    """
 
     lost: bool
+    wanted: frozenset[int] = frozenset()
     news: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
@@ -41,10 +45,13 @@ class Leases:
         self._rooms: dict[str, Rooms] = {}
         self._parts: dict[str, list[int]] = {}
 
-    async def beat(self, owner: str, *, held: Mapping[str, Sequence[str]] | None, capacity: int | None = None) -> Renewal:
+    async def beat(
+        self, owner: str, *, held: Mapping[str, Sequence[str]] | None, able: Sequence[int] = (), capacity: int | None = None
+    ) -> Renewal:
         """Renew one incarnation everywhere; `held` is what it runs, per shard number, None not to compare it.
 
-        `capacity` is how many turns it can run; with several shards it is divided among them.
+        `able` are the levels of isolation for which another child could be started. `capacity` is how many turns it can
+        run; with several shards it is divided among them.
 
         Raises:
             StoreUnavailable: a shard did not answer; the lease is as old as the last beat that was answered.
@@ -53,7 +60,8 @@ class Leases:
             return Renewal(lost=True)
         rooms = self._rooms_of(owner, capacity)
         asked = rooms.ask() if rooms else [None] * len(self._yard.shards)
-        beats = await asyncio.gather(*(self._beat(shard, owner, held, room) for shard, room in zip(self._yard.shards, asked, strict=True)))
+        pairs = zip(self._yard.shards, asked, strict=True)
+        beats = await asyncio.gather(*(self._beat(shard, owner, held, able, room) for shard, room in pairs))
         if any(b.lost for b in beats):
             self._forget(owner)
             return Renewal(lost=True)
@@ -68,11 +76,14 @@ class Leases:
             news["lists"] = self._lists[owner] = lists
         turns = [(n, s.session, s.epoch) for n, b in enumerate(beats) for s in b.strangers if isinstance(s, fleet.Assignment)]
         rows = [(n, s.store, s.call, s.task) for n, b in enumerate(beats) for s in b.strangers if isinstance(s, fleet.RowRef)]
-        return Renewal(lost=False, news=news | ({"turns": turns} if turns else {}) | ({"rows": rows} if rows else {}))
+        wanted = frozenset(level for b in beats for level in b.wanted)
+        return Renewal(lost=False, wanted=wanted, news=news | ({"turns": turns} if turns else {}) | ({"rows": rows} if rows else {}))
 
-    async def _beat(self, shard: Shard, owner: str, held: Mapping[str, Sequence[str]] | None, room: int | None) -> fleet.Beat:
+    async def _beat(
+        self, shard: Shard, owner: str, held: Mapping[str, Sequence[str]] | None, able: Sequence[int], room: int | None
+    ) -> fleet.Beat:
         here = _UNCOMPARED if held is None else held.get(str(shard.n), ())
-        return await fleet.beat(shard, owner, held=here, lease_ms=self._lease_ms, room=room)
+        return await fleet.beat(shard, owner, held=here, lease_ms=self._lease_ms, able=able, room=room)
 
     def _rooms_of(self, owner: str, capacity: int | None) -> Rooms | None:
         shards = len(self._yard.shards)
@@ -87,8 +98,8 @@ class Leases:
         self._rooms.pop(owner, None)
         self._parts.pop(owner, None)
 
-    async def bury(self, owner: str) -> None:
-        """Declare one incarnation dead: what it ran is for others to take, now.
+    async def bury(self, owner: str, suspects: upkeep.Suspects) -> None:
+        """Declare one incarnation dead: what it ran is for others to take, now, and the suspects apart from all others.
 
         Raises:
             StoreUnavailable: a shard did not answer; say it again.
@@ -96,5 +107,5 @@ class Leases:
         self._forget(owner)
         for shard in self._yard.shards:
             # A tick hands over a hundred turns at a time, in whatever order; the rest is as dead as the first.
-            while (await upkeep.tick(shard, dead=(owner,), who="supervisor", lease_ms=self._lease_ms)).expelled >= 100:
+            while (await upkeep.tick(shard, dead=(owner,), suspects=suspects, who="supervisor", lease_ms=self._lease_ms)).expelled >= 100:
                 pass

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from turnyard.state.schema import THIS_VERSION, Schemas
 
 Role = Literal["worker", "lifted"]
+
+# Of the children for suspects, by level of isolation: how many turns each runs at a time, and how many there may be.
+_MOST = {1: 16, 2: 1}
+CHILDREN = {1: 4, 2: 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +32,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """One worker: its supervisor and all of its children."""
+    """One worker: its supervisor and all of its children; `isolation` is above 0 only for a child that runs suspects."""
 
     redis: str
     apps: tuple[str, ...]
@@ -41,6 +45,31 @@ class Options:
     config: str | None = None
     timing: Timing = field(default_factory=Timing)
     schemas: Schemas = THIS_VERSION
+    isolation: int = 0
+
+    @property
+    def turns(self) -> int:
+        """How many turns the child runs at a time."""
+        return min(self.concurrency, _MOST.get(self.isolation, self.concurrency))
+
+    @property
+    def served(self) -> tuple[str, ...]:
+        """The pools whose turns the child takes: suspects of a pool are a pool of their own."""
+        return tuple(f"{pool}!{self.isolation}" for pool in self.pools) if self.isolation else self.pools
+
+    @property
+    def lines(self) -> int:
+        """How many children there may be at once: the regular ones, then those for suspects."""
+        return self.processes + sum(CHILDREN.values())
+
+    @property
+    def seats(self) -> int:
+        """How many turns a child may have in hand: those it took, and as many that it was found to hold already."""
+        return 2 * self.concurrency
+
+    def isolated(self, level: int) -> Options:
+        """Return the options of a child for suspects of this level."""
+        return replace(self, isolation=level)
 
     def to_json(self) -> dict[str, Any]:
         """Return what `options_from` reads."""

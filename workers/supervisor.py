@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING
 
 from turnyard.backoff import Backoff
 from turnyard.errors import StoreUnavailable
+from turnyard.state.upkeep import Suspects
 
 from .board import Board
 from .children import Child
+from .options import CHILDREN, Options
 
 if TYPE_CHECKING:
     from turnyard.lifecycle import Life
 
     from .leases import Leases
-    from .options import Options
 
 log = logging.getLogger("turnyard.workers")
 
@@ -37,12 +38,12 @@ class Supervisor:
     def __init__(self, options: Options, leases: Leases, life: Life) -> None:
         self._options = options
         self._timing = options.timing
-        self._capacity = options.concurrency if options.role == "worker" else None
         self._leases = leases
         self._life = life
         self._clock = life.clock
-        self._board = Board.create(options.processes)
+        self._board = Board.create(options.lines, seats=options.seats)
         self._children: dict[int, Child] = {}
+        self._isolating: dict[int, tuple[int, asyncio.Task[None]]] = {}
         self._draining = asyncio.Event()
         self._ever_ready = False
         self._unusable = False
@@ -52,7 +53,7 @@ class Supervisor:
     @property
     def ready(self) -> bool:
         """Tell whether every child is registered and its lease stands, so that it may take turns."""
-        now, children = self._clock.monotonic(), self._children.values()
+        now, children = self._clock.monotonic(), [c for c in self._children.values() if not c.isolation]
         return len(children) == self._options.processes and all(c.enrolled and c.line.valid_until > now for c in children)
 
     async def run(self) -> int:
@@ -63,6 +64,8 @@ class Supervisor:
                 aides = [group.create_task(job) for job in (self._beats(), self._watch(), self._pass_on())]
                 try:
                     await asyncio.gather(*keepers)
+                    while self._isolating:
+                        await asyncio.wait([keeper for _, keeper in self._isolating.values()])
                 finally:
                     for aide in aides:
                         aide.cancel()
@@ -88,24 +91,55 @@ class Supervisor:
         """Keep one child running; another takes its place as soon as it is gone."""
         backoff = Backoff(first_s=0.1, most_s=10.0)
         while not self._draining.is_set():
-            try:
-                child = await Child.spawn(self._options, self._board, slot=slot, now_s=self._clock.monotonic())
-            except OSError as error:
-                log.error("no child can be started", extra={"reason": str(error)})  # noqa: TRY400 - the reason says it all
+            child = await self._spawn(self._options, slot)
+            if child is None:
                 await self._clock.sleep(backoff.next_s())
                 continue
-            self._children[slot] = child
-            if self._draining.is_set():
-                child.terminate()
-            code = await self._follow(child)
-            del self._children[slot]
-            self._bury(child, code)
+            code = await self._see_out(child)
             if code == EXIT_UNSUPPORTED or (code == EXIT_CONFIG and not self._ever_ready):
                 self._unusable = True
                 self._draining.set()
                 self._stop_all()
             elif not self._draining.is_set():
                 await self._pause(child, backoff)
+
+    async def _spawn(self, options: Options, slot: int) -> Child | None:
+        try:
+            child = await Child.spawn(options, self._board, slot=slot, now_s=self._clock.monotonic())
+        except OSError as error:
+            log.error("no child can be started", extra={"reason": str(error)})  # noqa: TRY400 - the reason says it all
+            return None
+        self._children[slot] = child
+        if self._draining.is_set():
+            child.terminate()
+        return child
+
+    async def _see_out(self, child: Child) -> int:
+        """Be there for a child until it is gone; return its exit code."""
+        code = await self._follow(child)
+        del self._children[child.slot]
+        self._bury(child, code)
+        return code
+
+    def _able(self) -> tuple[int, ...]:
+        """Return the levels of isolation for which another child may be started."""
+        levels = [level for level, _ in self._isolating.values()]
+        return () if self._draining.is_set() else tuple(level for level, most in CHILDREN.items() if levels.count(level) < most)
+
+    def _isolate(self, level: int) -> None:
+        """Start another child for suspects, if there may be one; it leaves when it has had nothing to do for a while."""
+        if level in self._able():
+            slot = next(n for n in range(self._options.processes, self._options.lines) if n not in self._isolating)
+            self._isolating[slot] = (level, self._group.create_task(self._keep_isolated(level, slot)))
+
+    async def _keep_isolated(self, level: int, slot: int) -> None:
+        log.info("a child is started for turns that may have killed theirs", extra={"isolation": level})
+        try:
+            child = await self._spawn(self._options.isolated(level), slot)
+            if child is not None:
+                await self._see_out(child)
+        finally:
+            del self._isolating[slot]
 
     def _stop_all(self) -> None:
         for child in self._children.values():
@@ -142,17 +176,25 @@ class Supervisor:
         child.kill()  # what its tools started
         orderly = code == 0 and child.left
         level = logging.INFO if orderly or self._draining.is_set() else logging.WARNING
-        log.log(level, "child gone", extra={"pid": child.process.pid, "worker": child.owner, "exit_code": code})
-        if not orderly:
-            self._group.create_task(self._tick_out(child.owner))
+        # A child that was told to stop did not die of its turns, however it ended.
+        suspects = Suspects() if self._draining.is_set() else child.line.seats.suspects()
+        fields = {"pid": child.process.pid, "worker": child.owner, "exit_code": code}
+        log.log(level, "child gone", extra=fields if orderly else fields | {"suspects": len(suspects.sessions)})
+        if orderly:
+            return
+        self._group.create_task(self._tick_out(child.owner, suspects))
+        if not child.isolation:
+            # Their small children start while the server is told.
+            for _ in range(0, len(suspects.sessions), self._options.isolated(1).turns):
+                self._isolate(1)
 
-    async def _tick_out(self, owner: str) -> None:
+    async def _tick_out(self, owner: str, suspects: Suspects) -> None:
         """Tell the server that an incarnation is dead, so that its turns need not wait for the lease to lapse."""
         backoff = Backoff()
         until = self._clock.monotonic() + self._timing.lease_s
         while self._clock.monotonic() < until:
             try:
-                await self._leases.bury(owner)
+                await self._leases.bury(owner, suspects)
             except StoreUnavailable:
                 await self._clock.sleep(backoff.next_s())
             else:
@@ -170,8 +212,9 @@ class Supervisor:
         child.beats += 1
         compare = child.line.doubt or child.beats % _COMPARE_EVERY == 0
         child.line.doubt = False
+        able = () if child.isolation else self._able()
         try:
-            renewal = await self._leases.beat(owner, held=child.held if compare else None, capacity=self._capacity)
+            renewal = await self._leases.beat(owner, held=child.held if compare else None, able=able, capacity=child.capacity)
         except StoreUnavailable as error:
             if not self._lagging.failing:
                 log.warning(
@@ -189,6 +232,8 @@ class Supervisor:
             )
             child.rename()
             return
+        for level in renewal.wanted:
+            self._isolate(level)
         child.line.valid_until = sent + self._timing.lease_s - self._timing.margin_s
         if renewal.news:
             child.link.send(**renewal.news)

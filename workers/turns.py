@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from turnyard.ports import Clock
     from turnyard.state.yard import Shard, Yard
 
+    from .board import Seats
     from .lease import Lease
 
 log = logging.getLogger("turnyard.workers")
@@ -32,11 +33,12 @@ _BLOCK_MS = 1000  # also how long a drain may take to be noticed by an idle chil
 class Turns:
     """The turns of one child, at most `most` at a time but for those that it is found to hold already."""
 
-    def __init__(self, yard: Yard, executor: Executor, lease: Lease, clock: Clock, *, most: int) -> None:
+    def __init__(self, yard: Yard, executor: Executor, lease: Lease, clock: Clock, *, seats: Seats, most: int) -> None:
         self._yard = yard
         self._executor = executor
         self._lease = lease
         self._clock = clock
+        self._seats = seats
         self._most = most
         self._free = most
         self._rooms: list[int] = []
@@ -156,7 +158,7 @@ class Turns:
         key = (assignment.session, assignment.epoch)
         if key in self._turns:
             return
-        turn = Turn(shard, assignment.session, assignment.epoch, assignment.agent)
+        turn = Turn(shard, assignment.session, assignment.epoch, assignment.agent, self._seats.take(assignment.session))
         self._turns[key] = turn
         self._free -= 1
         self._here[shard.n] += 1
@@ -176,6 +178,7 @@ class Turns:
             self._left_behind()
             log.exception("turn dropped by a defect", extra={"session": turn.session, "epoch": turn.epoch})
         finally:
+            self._seats.leave(turn.seat)
             del self._turns[key]
             self._free += 1
             self._here[turn.shard.n] -= 1

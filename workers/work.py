@@ -20,27 +20,29 @@ if TYPE_CHECKING:
     from turnyard.state import fleet
     from turnyard.state.yard import Yard
 
+    from .board import Seats
     from .child import Work
     from .lease import Lease
     from .options import Options
 
 
-def make_work(options: Options, clock: Clock) -> Work:
+def make_work(options: Options, seats: Seats, clock: Clock) -> Work:
     """Load the apps and return the work of a child of this role.
 
     Raises:
         ConfigError: an app cannot be loaded or is not fit to be served; the message says what to change.
     """
     apps = Apps.load(options)
-    return LiftedWork(options, apps, clock) if options.role == "lifted" else TurnWork(options, apps, clock)
+    return LiftedWork(options, apps, clock) if options.role == "lifted" else TurnWork(options, apps, seats, clock)
 
 
 class TurnWork:
     """Running turns."""
 
-    def __init__(self, options: Options, apps: Apps, clock: Clock) -> None:
+    def __init__(self, options: Options, apps: Apps, seats: Seats, clock: Clock) -> None:
         self._options = options
         self._apps = apps
+        self._seats = seats
         self._clock = clock
         self._feed: Feed | None = None
         self._turns: Turns | None = None
@@ -54,7 +56,7 @@ class TurnWork:
             served = await self._apps.open(stack, yard, self._feed, self._clock)
             self._stack = stack.pop_all()
         executor = Executor(served, current=self._apps.current, lease=lease, views=Views(), feed=self._feed, clock=self._clock)
-        self._turns = Turns(yard, executor, lease, self._clock, most=self._options.concurrency)
+        self._turns = Turns(yard, executor, lease, self._clock, seats=self._seats, most=self._options.turns)
         return {name: agent.serial for name, agent in served.items()}
 
     @property

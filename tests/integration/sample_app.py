@@ -40,10 +40,26 @@ async def once(name: str) -> str:
     return f"{name} is open"
 
 @tool(idempotent=True)
+async def nap(seconds: float) -> str:
+    """Take some time; may run again."""
+    note("nap")
+    await asyncio.sleep(seconds)
+    return "rested"
+
+@tool(idempotent=True)
 async def kill(n: int) -> str:
     """End the process."""
     note("kill")
     os.kill(os.getpid(), 9)
+    return ""
+
+@tool(idempotent=True)
+async def killhost(n: int) -> str:
+    """End the process, its siblings and its supervisor, as a host does that goes down."""
+    note("killhost")
+    family = [int(pid) for pid in Path(f"/proc/{os.getppid()}/task/{os.getppid()}/children").read_text().split()]
+    for pid in [os.getppid(), *(pid for pid in family if pid != os.getpid()), os.getpid()]:
+        os.kill(pid, 9)
     return ""
 
 @tool
@@ -103,7 +119,8 @@ async def burn(name: str) -> str:
     return f"burnt {name}"
 
 app = App()
-app.agent("hello", model="scripted:hello.yaml", instructions="Be brief.", tools=[add, order, kill, sleepy, again, once, block, loud, render, burn, late, stuck])
+app.agent("hello", model="scripted:hello.yaml", instructions="Be brief.", tools=[
+    add, order, kill, killhost, nap, sleepy, again, once, block, loud, render, burn, late, stuck])
 '''
 
 SCRIPT = """
@@ -128,6 +145,9 @@ replies:
   - {when: "^late$", text: "they were late"}
   - {when: "^stuck$", calls: [{name: stuck, args: {n: 1}}, {name: stuck, args: {n: 2}}, {name: stuck, args: {n: 3}}, {name: stuck, args: {n: 4}}]}
   - {when: "^stuck$", text: "they were stuck"}
+  - {when: "^killhost$", calls: [{name: killhost, args: {n: 1}}]}
+  - {when: "^nap (?P<s>[0-9.]+)$", calls: [{name: nap, args: {seconds: "{s}"}}]}
+  - {when: "^nap (?P<s>[0-9.]+)$", text: "then: {result}"}
   - {when: "^kill$", calls: [{name: kill, args: {n: 1}}]}
   - {when: "^sleepy (?P<s>[0-9.]+)$", calls: [{name: sleepy, args: {seconds: "{s}"}}]}
   - {when: "^sleepy (?P<s>[0-9.]+)$", text: "then: {result}"}

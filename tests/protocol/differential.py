@@ -16,7 +16,7 @@ import redis
 from tests.protocol import model
 from tests.protocol.actors import FAULTY, Action, Config, act, enabled, new_world
 from tests.protocol.model import Rules, State
-from tests.protocol.redis_mirror import CODES, Mirror
+from tests.protocol.redis_mirror import CODES, LOST, Mirror
 from tests.protocol.redis_state import may_be_gone, of_model, of_redis
 
 
@@ -37,6 +37,7 @@ class Twin:
             self.mirror.introduce(sid)
         with self._recorded():
             self.shard, self.env = new_world(config)
+            self.shard["lost_limit"] = LOST
         self._settle_names()
 
     def _settle_names(self) -> None:

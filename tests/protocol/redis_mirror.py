@@ -31,6 +31,7 @@ KINDS = {
     "lo": ("plain", 0, 0),
 }
 FAR = 10**7
+LIMITS, LOST = "local DEATHS, LOST = 3, 5", 2
 CODES = {202: "accepted", 404: "gone", 409: "conflict"}
 
 
@@ -41,6 +42,9 @@ class Mirror:
         self.redis = client
         self.keys = Keys("0")
         self.library = Library(clock_lua=CLOCK)
+        # Few walks lose a turn's host five times.
+        assert LIMITS in self.library.source
+        self.library.source = self.library.source.replace(LIMITS, f"local DEATHS, LOST = 3, {LOST}")
         self.sids: dict[str, str] = {}
         self.texts: dict[str, str] = {}
         self.redis.hset(self.keys.limits, mapping={"max": cap, "begin_by": FAR, "quantum": FAR})
@@ -173,16 +177,16 @@ class Mirror:
 
     def register(self, owner: str, capacity: int, version: int, *, lifted: bool) -> None:
         """Make an incarnation known."""
-        facts = {"role": "lifted" if lifted else "worker", "pools": [POOL], "agents": {AGENT: version}, "capacity": capacity}
+        facts = {"host": owner, "role": "lifted" if lifted else "worker", "pools": [POOL], "agents": {AGENT: version}, "capacity": capacity}
         self.run("beat", "join", owner, FAR, orjson.dumps(facts))
 
     def beat(self, owner: str) -> list[Any]:
         """Beat with a count that never agrees, so that all held comes back."""
-        return self.run("beat", "beat", owner, FAR, -1)
+        return self.run("beat", "beat", owner, FAR, -1, "")
 
     def tick(self, parts: str, *dead: str) -> None:
         """Do these parts of a tick."""
-        self.run("tick", "dispatcher", parts, FAR, FAR, *dead)
+        self.run("tick", "dispatcher", parts, FAR, FAR, 0, len(dead), *dead)
 
     def past_begin_by(self, sid: str) -> None:
         """Let one assignment's begin-by pass."""

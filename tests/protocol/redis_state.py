@@ -191,13 +191,18 @@ def _redis_log(mirror: Mirror, store: str) -> tuple[list[Any], dict[str, Any]]:
             entries[-1][1].append(f["c"])
         elif f["t"] in TYPES:
             kind = TYPES[f["t"]]
-            what: Any = {"user": f.get("j"), "assistant": [], "result": f.get("c"), "notice": str(orjson.loads(f.get("b", "0")))}[kind]
+            what: Any = {"user": f.get("j"), "assistant": [], "result": f.get("c"), "notice": _notice(f)}[kind]
             flags = f.get("f", "")
             entries.append([kind, what, f.get("o", ""), int(f["e"]), f["u"], seqs[-1], "a" in flags, "l" in flags])
     assert seqs == list(range(1, len(seqs) + 1)), f"log of {store} has a gap: {seqs}"
     for entry in entries:
         entry[5] = entry[5] in struck
     return entries, _redis_rows(mirror, store)
+
+
+def _notice(f: dict[str, str]) -> str:
+    body = orjson.loads(f.get("b", "0"))
+    return str(body["tag"] if isinstance(body, dict) else body)
 
 
 def _redis_rows(mirror: Mirror, store: str) -> dict[str, Any]:

@@ -176,26 +176,12 @@ async def test_begin_counts_its_attempts_at_a_step(scene: Scene) -> None:
     made = call(view, 0, idempotent=True)
     await scene.commit(await scene.ask(view, made), start=(made.id,))
     for attempt in ("1", "2", "3"):
-        await scene.tick(owner)
+        await scene.tick(owner, who="supervisor")
         owner = await scene.worker()
         view = await scene.start(owner)
         assert str(view.head["attempt"]) == attempt
     await scene.commit(view, append=(Answer(made.id, "result", OK),))
     assert (await scene.head())["at"] == "0"
-
-
-async def test_a_turn_that_waited_for_its_model_is_charged_an_eighth_of_its_workers_death(scene: Scene) -> None:
-    owner = await scene.worker()
-    view = await scene.open_turn(owner)
-    seen: list[int] = []
-    for _ in range(24):
-        await scene.tick(owner)
-        owner = await scene.worker()
-        view = await scene.start(owner)
-        seen.append(int(view.head["attempt"]))
-    assert seen == [1] * 7 + [2] * 8 + [3] * 8 + [4]
-    await scene.reply(view)
-    assert (await scene.head())["dm"] == "0"
 
 
 async def test_a_worker_with_an_older_agent_hands_the_turn_back(scene: Scene) -> None:

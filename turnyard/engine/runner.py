@@ -50,12 +50,18 @@ class Means:
 
 
 class Performer:
-    """Does the effects of the turns that one worker runs on a session."""
+    """Does the effects of the turns that one worker runs on a session; `on_request` is told whenever a model is about to be asked."""
 
-    def __init__(self, means: Means) -> None:
+    def __init__(self, means: Means, *, on_request: Callable[[], None] | None = None) -> None:
         self._means = means
+        self._on_request = on_request
         self._system: tuple[str, str] | None = None
         self._running: dict[str, asyncio.Task[ToolResult | Parked]] = {}
+
+    @property
+    def busy(self) -> bool:
+        """Tell whether calls of a batch still run."""
+        return bool(self._running)
 
     async def perform(self, view: TurnView, effect: Effect) -> tuple[Effect, Result]:
         """Do `effect`; return it and what came of it, or, for a batch, the call that finished first and its result."""
@@ -92,6 +98,8 @@ class Performer:
         return failure
 
     async def _answer(self, view: TurnView, model: Model, request: ModelRequest) -> Done:
+        if self._on_request is not None:
+            self._on_request()
         async for item in model.provider.stream(request):
             if isinstance(item, Done):
                 return item

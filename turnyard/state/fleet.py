@@ -67,6 +67,7 @@ class Cancelled:
 class Beat:
     """What the server said to a beat. `lost`: take a new id. `lists`: further pool:agent@serial to take from, with ~schema where that is apart.
 
+    `wanted` are the levels of isolation, 1 a small child and 2 one turn alone, for which the supervisor should start a child.
     `room`, when the beat said one, is what the incarnation has on this shard now; `held` what it holds there, and
     `waiting` how many sessions wait for such room.
     """
@@ -74,6 +75,7 @@ class Beat:
     lost: bool
     strangers: tuple[Assignment | RowRef, ...] = ()
     lists: tuple[str, ...] = ()
+    wanted: tuple[int, ...] = ()
     room: int | None = None
     held: int = 0
     waiting: int = 0
@@ -136,13 +138,17 @@ async def register(shard: Shard, registration: Registration, *, lease_ms: int = 
         raise Unsupported(f"this deployment was migrated and this version knows schema {reg.schemas}: start a newer version")
 
 
-async def beat(shard: Shard, owner: str, *, held: Sequence[str] | int, lease_ms: int = 10_000, room: int | None = None) -> Beat:
+async def beat(
+    shard: Shard, owner: str, *, held: Sequence[str] | int, lease_ms: int = 10_000, able: Sequence[int] = (), room: int | None = None
+) -> Beat:
     """Renew an incarnation's lease. `held`: what it runs, or how much; when the server counts otherwise, strangers come back.
 
-    `room` is how many turns it can run on this shard from now on; None leaves that as it is.
+    `able` are the levels of isolation for which its supervisor could start a child now. `room` is how many turns it can
+    run on this shard from now on; None leaves that as it is.
     """
     count = held if isinstance(held, int) else len(held)
-    reply = await shard.run("beat", "beat", owner, lease_ms, count, *(() if room is None else (room,)))
+    more = () if room is None else (room,)
+    reply = await shard.run("beat", "beat", owner, lease_ms, count, "".join(map(str, able)), *more)
     if reply[0] != b"OK":
         return Beat(lost=True)
     known = frozenset[str]() if isinstance(held, int) else frozenset(held)
@@ -151,7 +157,8 @@ async def beat(shard: Shard, owner: str, *, held: Sequence[str] | int, lease_ms:
         lost=False,
         strangers=tuple(s for s in strangers if (s.session if isinstance(s, Assignment) else s.call) not in known),
         lists=tuple(text(name) for name in reply[2]),
-        **dict(zip(("room", "held", "waiting"), reply[3:], strict=False)),
+        wanted=tuple(reply[3]),
+        **dict(zip(("room", "held", "waiting"), reply[4:], strict=False)),
     )
 
 

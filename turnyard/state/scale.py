@@ -38,7 +38,8 @@ async def scale(yard: Yard, pool: str) -> Scale:
         r, age = await _ready(shard, agents)
         ready, oldest_s = ready + r, max(oldest_s, age)
         with reading(f"pool {pool}"):
-            running += await shard.redis.scard(f"{shard.keys.prefix}run:p/{pool}")
+            for level in ("", "!1", "!2"):  # suspects run apart, on the same workers
+                running += await shard.redis.scard(f"{shard.keys.prefix}run:p/{pool}{level}")
     return Scale(pool, ready, running, round(oldest_s, 3), ready + running)
 
 
@@ -51,7 +52,7 @@ async def _ready(shard: Shard, agents: set[str]) -> tuple[int, float]:
         now_ms = seconds * 1000 + micros // 1000
         count, oldest_ms = 0, now_ms
         for name in names:
-            if name.partition("/")[2] not in agents:
+            if name.partition("/")[2].partition("!")[0] not in agents:
                 continue
             key = f"{shard.keys.prefix}f:{name}"
             count += await shard.redis.zcard(key)

@@ -51,6 +51,7 @@ FRAGMENTS = (
     "claim",
     "ending",
     "fleet",
+    "poison",
 )
 # Fragments of one script stand in its block: Lua allows two hundred names at a time.
 _OWN = {"dispatch": "arrive", "commit": "append", "tick": "upkeep"}

@@ -12,6 +12,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class Suspects:
+    """Which turns a dead child may have died of, by session key part. `alone`: it had no other in hand."""
+
+    sessions: tuple[str, ...] = ()
+    alone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Ticked:
     """What one tick did: turns and tasks taken from the dead, assignments nobody began, deadlines met, turns admitted."""
 
@@ -25,6 +33,7 @@ async def tick(
     shard: Shard,
     *,
     dead: Sequence[str] = (),
+    suspects: Suspects = Suspects(),
     who: Literal["dispatcher", "supervisor"] = "dispatcher",
     lease_ms: int = 10_000,
     tick_ms: int = 1_000,
@@ -33,6 +42,8 @@ async def tick(
     """Do what is due. `dead` are incarnations whose process is known to be gone; they are not waited for.
 
     A supervisor that ticks for its dead child leaves admission to the dispatcher. `parts` names what to do: w workers
-    past their lease, b assignments past begin-by, d deadlines, r blocked flows and tags.
+    past their lease, b assignments past begin-by, d deadlines, r blocked flows and tags. Of what a supervisor's child ran
+    only the suspects are charged; whoever else says that workers are dead charges all they ran, for a lost host.
     """
-    return Ticked(*await shard.run("tick", who, parts, lease_ms, tick_ms, *dead))
+    named = suspects.sessions if who == "supervisor" else ()
+    return Ticked(*await shard.run("tick", who, parts, lease_ms, tick_ms, int(suspects.alone), len(dead), *dead, *named))

@@ -132,7 +132,7 @@ def check_causes(shard: State, env: State) -> None:
     by_job = any(event["kind"] == "canceljob" for queue in env["plan"] for event in queue)
     for call, row in shard["calls"].items():
         exact = not env["rewound"] and not by_job
-        if exact and row["outcome"] == "cancelled" and f"{row['sid']}/{row['turn']}" not in env["cancels"]:
+        if exact and row["outcome"] == "cancelled" and f"{row['sid']}/{row['turn']}" not in [*env["cancels"], *shard["poisoned"]]:
             fail(f"call {call} of turn {row['turn']} cancelled by the cancel of another turn")
         if row["tries"] > model.TRIES:
             fail(f"task of {call} relayed after {row['tries'] - 1} deaths")

@@ -13,6 +13,7 @@ from tests.protocol.model.state import (
     cancel_settled_jobs,
     empty_handed,
     move_open,
+    poisoned,
     put,
     rows_of,
     settle,
@@ -26,6 +27,8 @@ def set_cancel(shard: State, rules: Rules, sid: str, turn: int, *, cause: str, s
     if head["turn"] != turn or not turn:
         return "LATE"
     before = head["cancel"]
+    if poisoned(head):
+        cause = "poisoned"
     head["cancel"] = {"turn": turn, "cause": cause}
     kept = before.get("strike") if before and rules.strike_kept else None
     if strike or kept:

@@ -18,6 +18,7 @@ from tests.protocol.model.state import (
     member,
     move_open,
     new_row,
+    poisoned,
     release,
     settle,
     to_ready,
@@ -45,12 +46,21 @@ def commit(shard: State, rules: Rules, request: State, trace: list[State] | None
     if trace is not None and head["state"] != "running":
         raise ValueError(f"commit accepted in state {head['state']}, epoch {head['epoch']}, owner {head['owner']}")
     head["step"] += 1
+    if proves(request):
+        head["lost"] = 0
     apply_calls(shard, rules, request, cancelled=cancelled)
     freed = end_step(shard, rules, request, cancelled=cancelled)
     if freed and shard["ready"]:
         shard["ingress"].append({"kind": "wake", "sid": shard["ready"][0], "id": f"w{shard['n']}"})
         shard["n"] += 1
     return answer(shard, sid, "OK", base=request["base"])
+
+
+def proves(request: State) -> bool:
+    """Tell whether a tool brought a real result: what was made up for one, or a mark, shows nothing of its worker."""
+    outcomes = [entry["outcome"] for entry in request["append"] if entry["kind"] == "result"]
+    outcomes += [outcome for _, outcome in request.get("settle") or []]
+    return any(outcome in ("result", "error") for outcome in outcomes)
 
 
 def apply_calls(shard: State, rules: Rules, request: State, *, cancelled: bool) -> None:
@@ -217,7 +227,7 @@ def close_calls(shard: State, rules: Rules, head: State) -> None:
         if detached(row) and row["outcome"] not in (None, "cancelled"):
             append(shard, rules, head, {"kind": "result", "call": call, "outcome": "placeholder"})
         else:
-            settle(shard, call, "cancelled")
+            settle(shard, call, "unknown" if poisoned(head) and row["state"] == "started" else "cancelled")
             append(shard, rules, head, {"kind": "result", "call": call, "outcome": row["outcome"]})
 
 

@@ -43,6 +43,8 @@ def new_shard(cap: int, sids: Sequence[str]) -> State:
         "ver": {},
         "events": False,
         "notices": {},
+        "lost_limit": INF,
+        "poisoned": [],
         "s": {sid: new_head(sid) for sid in sids},
         "log": {sid + "/0": [] for sid in sids},
         "calls": {},
@@ -62,6 +64,7 @@ def new_head(sid: str) -> State:
         "step": 0,
         "awaiting": 0,
         "attempt": 0,
+        "lost": 0,
         "cancel": None,
         "jobs": [],
         "inbox": [],
@@ -117,6 +120,11 @@ def empty_handed(head: State) -> bool:
 def cancelling(head: State) -> bool:
     """Tell whether the open turn has been cancelled."""
     return bool(head["cancel"] and head["cancel"]["turn"] == head["turn"])
+
+
+def poisoned(head: State) -> bool:
+    """Tell whether the open turn is ended for what it does to its workers."""
+    return cancelling(head) and head["cancel"]["cause"] == "poisoned"
 
 
 def detached(row: State) -> bool:
@@ -294,6 +302,13 @@ def end_turn(shard: State, head: State) -> None:
             continue
         if job["open"] > 0:
             job["state"] = "waiting"
+        elif poisoned(head):
+            job["state"] = "failed"
         else:
             job["state"] = "cancelled" if cancelling(head) else "succeeded"
+    if poisoned(head):
+        log = shard["log"][head["tstore"]]
+        notice = {"kind": "notice", "group": "turnyard", "text": "poisoned"}
+        log.append(dict(notice, seq=len(log) + 1, epoch=head["epoch"], turn=head["turn"]))
+    head["lost"] = 0
     head["jobs"], head["turn"], head["cancel"], head["tstore"], head["tver"] = [], 0, None, None, 0

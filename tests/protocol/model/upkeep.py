@@ -7,6 +7,7 @@ until its set is empty, however often a tick dies half-way.
 from collections.abc import Sequence
 
 from tests.protocol.model.admit import admit
+from tests.protocol.model.cancel import set_cancel
 from tests.protocol.model.lifted import task_dead
 from tests.protocol.model.rules import Rules
 from tests.protocol.model.state import (
@@ -14,6 +15,7 @@ from tests.protocol.model.state import (
     LEASE,
     WAKERS,
     State,
+    cancelling,
     empty_handed,
     is_task,
     put,
@@ -67,7 +69,19 @@ def hand_back(shard: State, rules: Rules, owner: str, name: str) -> None:
     head = shard["s"][name]
     if head["state"] == "running" and head["owner"] == owner:
         shard["running"].pop(name, None)
+        charge_host(shard, rules, name)
         to_ready(shard, rules, name, front=True)
+
+
+def charge_host(shard: State, rules: Rules, sid: str) -> None:
+    """Count a lost host to a turn that was on it; too many end the turn."""
+    head = shard["s"][sid]
+    if cancelling(head):
+        return
+    head["lost"] += 1
+    if head["lost"] >= shard["lost_limit"]:
+        shard["poisoned"].append(f"{sid}/{head['turn']}")
+        set_cancel(shard, rules, sid, head["turn"], cause="poisoned")
 
 
 def tick_beginby(shard: State, rules: Rules, sid: str) -> None:

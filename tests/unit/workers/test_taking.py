@@ -41,7 +41,14 @@ async def test_shards_that_all_have_work_fill_a_child_once(monkeypatch: pytest.M
         return True
 
     monkeypatch.setattr(fleet, "take", take)
-    work = Turns(cast("Any", SimpleNamespace(shards=SHARDS)), cast("Any", SimpleNamespace(run=run)), lease, SystemClock(), most=90)
+    work = Turns(
+        cast("Any", SimpleNamespace(shards=SHARDS)),
+        cast("Any", SimpleNamespace(run=run)),
+        lease,
+        SystemClock(),
+        seats=Board.create(1).line(0).seats,
+        most=90,
+    )
     work.enrol(Registration("one", "worker", "h", 1, 1, ("default",), {"bot": 0}, 90))
     serving = asyncio.create_task(work.serve(drain))
     await over.wait()

@@ -47,7 +47,7 @@ async def drained() -> asyncio.Event:
 
 
 async def test_turns_are_no_longer_taken_once_the_child_is_told_to_stop(lease: Lease) -> None:
-    work = Turns(YARD, cast("Any", SimpleNamespace(draining=False)), lease, SystemClock(), most=1)
+    work = Turns(YARD, cast("Any", SimpleNamespace(draining=False)), lease, SystemClock(), seats=Board.create(1).line(0).seats, most=1)
     async with asyncio.timeout(10):
         assert await work.serve(await drained())
 
@@ -111,7 +111,7 @@ async def test_a_turn_that_ends_with_a_cancellation_nobody_asked_for_is_looked_f
         await asyncio.sleep(60 if dropped else 0)
         raise asyncio.CancelledError
 
-    work = Turns(YARD, cast("Any", SimpleNamespace(run=run)), lease, SystemClock(), most=1)
+    work = Turns(YARD, cast("Any", SimpleNamespace(run=run)), lease, SystemClock(), seats=Board.create(1).line(0).seats, most=1)
     cast("Any", work)._start(cast("Any", SHARD), Assignment("a", 1))
     if dropped:
         await asyncio.sleep(0)

@@ -9,6 +9,7 @@ import pytest
 
 from turnyard.clock import SystemClock
 from turnyard.errors import StoreUnavailable
+from workers.board import Board
 from workers.options import Options
 from workers.work import TurnWork
 
@@ -43,7 +44,7 @@ class FlakyApps:
 
 async def test_a_lifespan_that_was_entered_in_vain_is_left_before_the_next_try() -> None:
     apps = FlakyApps()
-    work = TurnWork(Options(redis="", apps=()), cast("Any", apps), SystemClock())
+    work = TurnWork(Options(redis="", apps=()), cast("Any", apps), Board.create(1).line(0).seats, SystemClock())
     with pytest.raises(StoreUnavailable):
         await work.open(cast("Any", None), cast("Any", None))
     assert apps.open_now == 0

@@ -1,14 +1,16 @@
 -- Keep an incarnation alive; start-up alone adds one.
 --
--- KEYS  ingress  names the shard. Others carry its hash tag: workers, fleet, serve:<pool>:<agent>, w:<owner>, limits, flows
+-- KEYS  ingress  names the shard. Others carry its hash tag: workers, fleet, serve:<pool>:<agent>, w:<owner>, limits, flows, iso,
+--                offer:<pool>, blocked:<resource>, heads
 -- ARGV  how      join | beat | leave
 --       owner    128 bit id of this incarnation
 --       lease_ms how long the lease lasts from now
 --       join: facts as JSON {role, pools, agents: {name: serial}, capacity, host, pid, supervisor_pid, schemas: [oldest, newest]}
---       beat: how many turns and tasks the caller believes it holds; -1 not to compare. Then, with several shards, the room it
---       has here from now on
+--       beat: how many turns and tasks the caller believes it holds; -1 not to compare. Then the levels of isolation (1 small,
+--       2 alone) for which its supervisor could start a child, as digits. Then, with several shards, the room it has here from now on
 -- Returns join, leave: OK; join: OLD when new data is in a schema that the caller does not know. beat: LOST (expelled or unknown: take a new id), or OK and, when the counts differ, what
---       the server holds for it as session epoch | call members; then the serials alive per pool:agent of this worker; then, when
+--       the server holds for it as session epoch | call members; then further lists it may take from; then the levels of isolation
+--       for which its supervisor should start a child; then, when
 --       it said its room, the room it has (never less than it holds), what it holds, and how many sessions wait for such room
 -- A lost reply costs nothing: a renewal only moves the lease forward.
 -- What the server counts to this owner: session epoch | call member and its task.
@@ -28,8 +30,8 @@ end
 
 -- Lists of newer turns, and of sessions in a newer schema, that this owner may run, too: a worker with an older agent or version is
 -- alive, so they lie apart.
-local function newer_lists(owner)
-  local info, out, named = fleet_of(owner), {}, {}
+local function newer_lists(info)
+  local out, named = {}, {}
   local function name_list(list)
     if not named[list] then out[#out + 1] = list end
     named[list] = true
@@ -75,11 +77,12 @@ local function main()
   call('ZADD', WORKERS, 'XX', 'GT', NOW + lease_ms, owner)
   local held = tonumber(ARGV[4])
   local differs = held >= 0 and call('SCARD', P .. 'w:' .. owner) ~= held
-  local out = {'OK', differs and held_by(owner) or {}, newer_lists(owner)}
-  if ARGV[5] then
-    out[4] = resize(owner, tonumber(ARGV[5]))
-    out[5] = call('SCARD', P .. 'w:' .. owner)
-    out[6] = short_of_room(owner)
+  local info = fleet_of(owner)
+  local out = {'OK', differs and held_by(owner) or {}, newer_lists(info), wanted(info, ARGV[5], lease_ms)}
+  if ARGV[6] then
+    out[5] = resize(owner, tonumber(ARGV[6]))
+    out[6] = call('SCARD', P .. 'w:' .. owner)
+    out[7] = short_of_room(owner)
   end
   return out
 end

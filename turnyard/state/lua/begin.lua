@@ -1,6 +1,6 @@
 -- Start or resume a turn: the only way from assigned to running.
 --
--- KEYS  ingress  names the shard. Others carry its hash tag: the session's head, inbox, next, log, calls; workers, w:<owner>, running
+-- KEYS  ingress  names the shard. Others carry its hash tag: the session's head, inbox, next, log, calls; workers, w:<owner>, running, quarantine
 -- ARGV  session key, epoch, owner, turn id to use when none is open, serial of the agent that this worker runs,
 --       store and seq of what the worker still knows ('' and 0: nothing), mark of the commit that it knows it from
 -- Returns code, head, rows, records, more, last seq (see ending.lua); code OK | ALREADY | FENCED. FENCED: drop the assignment.
@@ -32,6 +32,7 @@ local function main()
   add(h, 'at', 1)
   call('ZADD', RUNNING, INF, sid)
   call('SADD', P .. 'w:' .. owner, sid)
+  if h.il == 2 then quarantine(h, owner) end
   if h.tu == '' then
     set(h, 'ta', serial)
     open_turn(h, turn)

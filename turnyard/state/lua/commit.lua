@@ -26,7 +26,7 @@ local function main()
   set(h, 'rv', k)
   if a.append or a.settle then
     set(h, 'at', 0)
-    set(h, 'dm', 0)
+    if (h.dt > 0 or h.ls > 0) and proves(a) then forgive(h) end
   end
   local own = write(a)
   local tired = NOW - h.bg >= SOONEST and NOW - h.bg >= tonumber(limit('quantum') or 30000) and others_wait(h)

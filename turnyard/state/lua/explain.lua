@@ -78,7 +78,7 @@ local function workers_of(pool, agent)
 end
 
 local function room_for(h)
-  local flow, pool, out = flow_of(h), h.po, {}
+  local flow, pool, out = flow_of(h), pool_of(h), {}
   for i, res in ipairs(resources(h)) do
     out[i] = {name = res, used = call('SCARD', P .. 'run:' .. res), limit = tonumber(limit('l:' .. res) or nil)}
   end

@@ -17,6 +17,8 @@ local function list_with_room(pool, agent, serial, schema, apart)
   return room > 0 and lowest .. (apart and '~' .. schema or '') or nil
 end
 
+local function capacity_of(pool, agent) return tonumber(limit('ca:' .. pool .. ':' .. agent) or 0) end
+
 -- The resource that keeps this session from running, or nil.
 local function obstacle(h)
   local res = resources(h)
@@ -24,8 +26,12 @@ local function obstacle(h)
     local most = limit('l:' .. res[i])
     if most and taken(res[i]) >= tonumber(most) then return res[i] end
   end
-  if taken(res[3]) >= tonumber(limit('c:' .. h.po) or 0) then return res[3] end
-  if taken(res[2]) >= tonumber(limit('ca:' .. h.po .. ':' .. h.ag) or 0) then return res[2] end
+  local pool = pool_of(h)
+  if taken(res[3]) >= tonumber(limit('c:' .. pool) or 0) then return res[3] end
+  if capacity_of(pool, h.ag) == 0 then return h.il > 0 and res[3] or res[2] end
+  -- The agent's use is counted whatever the isolation, so its capacity is, too.
+  local capacity = capacity_of(h.po, h.ag) + capacity_of(h.po .. '!1', h.ag) + capacity_of(h.po .. '!2', h.ag)
+  if h.il == 0 and taken(res[2]) >= capacity then return res[2] end
   return nil
 end
 
@@ -67,11 +73,11 @@ end
 
 -- Whether a worker may run the session's turn now, and the end of the name of the list that it reads.
 local function place_of(h)
-  local schema = schema_of(h)
-  local apart = schema > tonumber(limit('hs:' .. h.po .. ':' .. h.ag) or 1)
-  local newer = apart or h.tv > tonumber(limit('lo:' .. h.po .. ':' .. h.ag))
+  local schema, pool = schema_of(h), pool_of(h)
+  local apart = schema > tonumber(limit('hs:' .. pool .. ':' .. h.ag) or 1)
+  local newer = apart or h.tv > tonumber(limit('lo:' .. pool .. ':' .. h.ag))
   if not newer then return '0' end
-  return list_with_room(h.po, h.ag, h.tv, schema, apart)
+  return list_with_room(pool, h.ag, h.tv, schema, apart)
 end
 
 -- The first session of the flow that a worker may run now: ghosts are dropped, a turn that needs a newer worker is passed over.
@@ -113,7 +119,7 @@ local function assign(queues, flow, h, start, place)
     later('SADD', P .. 'run:' .. res, h.sid)
     if TAKEN[res] then TAKEN[res] = TAKEN[res] + 1 end
   end
-  local list = P .. 'turns:' .. h.po .. ':' .. h.ag .. '@' .. place
+  local list = P .. 'turns:' .. pool_of(h) .. ':' .. h.ag .. '@' .. place
   later('RPUSH', list, h.sid .. ' ' .. h.ep)
   -- The workers of this version may all be gone by now, and with them whoever would take it.
   if place ~= '0' then later('EXPIRE', list, 3600) end
@@ -147,7 +153,8 @@ local function turn_away(queues, flow, first, res)
   elseif #queues[flow] == 0 then
     take_off(flow)
   else
-    block(flow, 'a/' .. load(queues[flow][1]).ag)
+    local h = load(queues[flow][1])
+    block(flow, h.il > 0 and 'p/' .. pool_of(h) or 'a/' .. h.ag)
   end
 end
 

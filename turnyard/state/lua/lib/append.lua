@@ -222,7 +222,7 @@ end
 local function finish(a, closing, tired, turn)
   if a.closing then close_calls() end
   if closing and h.ck ~= '' and strike() then return 'none' end
-  local store, goes_on = h.ts, wakes(h) and not closing and not tired and h.pz ~= '1'
+  local store, goes_on = h.ts, wakes(h) and not closing and not tired and h.il == 0 and h.pz ~= '1'
   end_turn(h, body(a.failure))
   if goes_on then
     set(h, 'tu', turn)

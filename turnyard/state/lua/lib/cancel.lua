@@ -11,7 +11,8 @@ end
 
 -- Whoever works on a parked call is told: a task by its worker's list, a child session through the lane.
 local function call_off(h, r, how)
-  if not settle(h, r, 'cancelled') or r.s ~= 'parked' then return end
+  -- Nobody knows how far a call came that took its worker with it.
+  if not settle(h, r, how.cause == 'poisoned' and r.s == 'started' and 'unknown' or 'cancelled') or r.s ~= 'parked' then return end
   if r.tk then call('RPUSH', P .. 'w:' .. r.tk .. ':ctl', 'call ' .. r.c) end
   if r.k == 'child' and how.cascade == '1' then
     record(h, r.ord, false, 't', 'call/cancelled', 'u', r.t, 'c', r.c, 'k', r.k, 'ca', how.cause)
@@ -31,9 +32,10 @@ end
 
 local function set_cancel(h, turn, how)
   if turn == '' or h.tu ~= turn then return false end
-  local again = cancelled(h)
+  local again, cause = cancelled(h), how.cause
+  if again and h.cc == 'poisoned' then cause = h.cc end
   set(h, 'ct', turn)
-  set(h, 'cc', how.cause)
+  set(h, 'cc', cause)
   set(h, 'ck', how.strike or again and h.ck or '')
   set(h, 'cs', how.cascade or again and h.cs or '')
   cancel_rows(h, h.ts, how, function(r) return r.t == turn end)
@@ -43,6 +45,10 @@ local function set_cancel(h, turn, how)
       if r and r.aw == 1 and r.t == turn then call_off(h, r, how) end
     end
     if h.aw <= 0 then to_ready(h, true) end
+  elseif h.st == 'ready' and h.il > 0 then
+    -- What only closes need not wait for a child of its own.
+    leave_flow(h)
+    to_ready(h, true)
   elseif h.st == 'running' and h.ow ~= '' then
     local ctl = P .. 'w:' .. h.ow .. ':ctl'
     call('RPUSH', ctl, 'turn ' .. h.sid .. ' ' .. h.ep)

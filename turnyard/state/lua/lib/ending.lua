@@ -1,8 +1,10 @@
 -- How a turn ends for its jobs, and what is answered to the worker.
 local function end_turn(h, failure)
+  local poisoned = cancelled(h) and h.cc == 'poisoned'
+  if poisoned then failure = cjson.encode({code = 'poisoned', message = h.pm, retryable = false, ref = cjson.null}) end
   local jobs, wait = split(h.jb), {}
   for _, j in ipairs(split(h.jw)) do wait[j] = true end
-  local was_cancelled = cancelled(h)
+  local was_cancelled = cancelled(h) and not poisoned
   local last = h.la > 0 and h.la or nil
   for _, j in ipairs(jobs) do
     local v = call('HMGET', job_key(j), 'st', 'op', unpack(TOLD))
@@ -19,6 +21,12 @@ local function end_turn(h, failure)
       end
     end
   end
+  if poisoned then
+    -- The letter that was written of it keeps the message.
+    if jobs[1] then call('PERSIST', job_key(jobs[1])) end
+    -- People see it in the log, and the model in the session's next turn.
+    record(h, h.ts, true, 't', 'notification', 'u', h.tu, 'gk', 'turnyard\npoisoned', 'b', cjson.encode({tag = 'poisoned', text = h.pm}))
+  end
   local ended = was_cancelled and 'cancelled' or failure and 'failed' or 'finished'
   record(h, h.ts, false, 't', 'turn/end', 'u', h.tu, 'j', h.jb, 'o', ended, body_of(was_cancelled and {'ca', h.cc} or {}, failure))
   set(h, 'jb', '')
@@ -33,7 +41,10 @@ local function end_turn(h, failure)
   set(h, 'tz', 0)
   set(h, 'tv', 0)
   set(h, 'at', 0)
-  set(h, 'dm', 0)
+  set(h, 'lv', 0)
+  set(h, 'dt', 0)
+  set(h, 'ls', 0)
+  set(h, 'pm', '')
   set(h, 'la', 0)
 end
 

@@ -32,8 +32,11 @@ end
 
 -- The newest schema that an incarnation knows; it wrote so when it joined.
 local function newest_of(info) return info.schemas and info.schemas[2] or 1 end
+-- `iso` maps a host to the owner that runs turns alone there: at most one, so that a lost host says which turn it was.
+local function alone(info) return string.find((info.pools or {})[1] or '', '!2', 1, true) end
 
 local function join(owner, info)
+  if alone(info) then call('HSET', P .. 'iso', info.host or '', owner) end
   for _, pool in ipairs(info.pools) do
     count_limit('c:' .. pool, info.capacity)
     for agent, serial in pairs(info.agents) do
@@ -50,6 +53,7 @@ local function part(owner)
   local info = fleet_of(owner)
   call('HDEL', P .. 'fleet', owner)
   if not info or info.role ~= 'worker' then return end
+  if alone(info) and call('HGET', P .. 'iso', info.host or '') == owner then call('HDEL', P .. 'iso', info.host or '') end
   for _, pool in ipairs(info.pools) do
     count_limit('c:' .. pool, -info.capacity)
     for agent in pairs(info.agents) do
@@ -95,4 +99,33 @@ local function short_of_room(owner)
     for agent in pairs(info.agents or {}) do n = n + waiters('a/' .. agent) end
   end
   return n
+end
+
+-- Whether a session that this worker's agents may run waits for a child of `pool`.
+local function waits_for(pool, info)
+  for _, flow in ipairs(call('SRANDMEMBER', P .. 'blocked:p/' .. pool, 10)) do
+    local serial = (info.agents or {})[string.match(flow, '/(.*)!%d$') or '']
+    local first = call('ZRANGE', flow_key(flow), 0, 0)[1]
+    if serial and first and serial >= load(first).tv then return true end
+  end
+  return false
+end
+
+-- The levels of isolation, of those that this worker's supervisor is able to, for which it should start a child. Each is asked of
+-- one supervisor at a time.
+local function wanted(info, able, lease_ms)
+  local out = {}
+  if not info or able == '' or tonumber(limit('nb') or 0) == 0 then return out end
+  for level in string.gmatch(able, '%d') do
+    local taken = level == '2' and call('HEXISTS', P .. 'iso', info.host or '') == 1
+    for _, name in ipairs(taken and {} or info.pools) do
+      local pool = name .. '!' .. level
+      if call('EXISTS', P .. 'blocked:p/' .. pool) == 1 and waits_for(pool, info)
+        and call('SET', P .. 'offer:' .. pool, 1, 'NX', 'PX', math.ceil(lease_ms / 3)) then
+        out[#out + 1] = tonumber(level)
+        break
+      end
+    end
+  end
+  return out
 end

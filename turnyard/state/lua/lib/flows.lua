@@ -2,6 +2,9 @@
 -- limits: max, begin_by, quantum, v clock of shares, arr and front counters, nb blocked flows, per tenant vt: tag, last: slot time
 -- and wt: weight, per resource l: limit, per flow b: what blocks it, per pool c: capacity, per pool and agent
 -- lo: lowest live serial, ca: capacity and hs: newest schema that all know; schema is the one that new data is written in.
+-- From so many lost hosts on, a turn runs alone.
+local ALONE_FROM = 2
+
 -- A call reads a limit once and writes what it changed at its end.
 local function want_limits(...)
   local names, ask = {...}, {}
@@ -56,7 +59,10 @@ local function save_all()
   save_limits()
 end
 
-local function flow_of(h) return h.tn .. '/' .. h.ag end
+-- A turn that may have killed its worker waits in a flow and for a pool of its own. The level stands while it waits and runs.
+local function isolated(name, h) return h.il == 0 and name or name .. '!' .. h.il end
+local function flow_of(h) return isolated(h.tn .. '/' .. h.ag, h) end
+local function pool_of(h) return isolated(h.po, h) end
 local function flow_key(f) return P .. 'f:' .. f end
 
 local function start_of(tenant)
@@ -68,8 +74,10 @@ local function tenant_of(flow) return string.match(flow, '^[^/]*') end
 
 -- All that admission of this session asks of limits, in one read.
 local function want_for(h)
-  want_limits('v', 'vt:' .. h.tn, 'last:' .. h.tn, 'wt:' .. h.tn, 'l:t/' .. h.tn, 'l:a/' .. h.ag, 'l:p/' .. h.po, 'c:' .. h.po,
-    'lo:' .. h.po .. ':' .. h.ag, 'hs:' .. h.po .. ':' .. h.ag, 'schema', 'ca:' .. h.po .. ':' .. h.ag, 'b:' .. flow_of(h), 'arr', 'front', 'max', 'begin_by', 'nb')
+  local pool = pool_of(h)
+  want_limits('v', 'vt:' .. h.tn, 'last:' .. h.tn, 'wt:' .. h.tn, 'l:t/' .. h.tn, 'l:a/' .. h.ag, 'l:p/' .. pool, 'c:' .. pool,
+    'lo:' .. pool .. ':' .. h.ag, 'hs:' .. pool .. ':' .. h.ag, 'schema', 'ca:' .. h.po .. ':' .. h.ag, 'ca:' .. h.po .. '!1:' .. h.ag,
+    'ca:' .. h.po .. '!2:' .. h.ag, 'b:' .. flow_of(h), 'arr', 'front', 'max', 'begin_by', 'nb')
 end
 
 local function offer(flow)
@@ -105,12 +113,19 @@ end
 
 local function next_due(h) return h.nw > 0 or (h.nd > 0 and due_item(h) ~= nil) end
 
+-- Closing runs nothing of the app, so any child may do it.
+local function isolation(h)
+  if cancelled(h) then return 0 end
+  return h.ls >= ALONE_FROM and 2 or h.lv
+end
+
 local function to_ready(h, front)
   if h.pz == '1' and not cancelled(h) then
     set(h, 'st', h.tu ~= '' and 'parked' or 'idle')
     return
   end
   if h.st ~= 'ready' then set(h, 'rs', NOW) end
+  set(h, 'il', isolation(h))
   set(h, 'st', 'ready')
   want_for(h)
   local score = count_limit(front and 'front' or 'arr', front and -1 or 1) - h.pr * 1e9
@@ -161,7 +176,7 @@ local function taken(res)
 end
 
 local function resources(h)
-  return {'t/' .. h.tn, 'a/' .. h.ag, 'p/' .. h.po}
+  return {'t/' .. h.tn, 'a/' .. h.ag, 'p/' .. pool_of(h)}
 end
 
 -- Whether anybody waits for what this session holds: a slot, or one of its resources.
@@ -174,6 +189,7 @@ end
 local function release(h)
   if call('ZREM', RUNNING, h.sid) == 0 then return end
   if h.ow ~= '' then call('SREM', P .. 'w:' .. h.ow, h.sid) end
+  if h.il == 2 then call('HDEL', P .. 'quarantine', h.sid) end
   local res = resources(h)
   for i = 1, #res do
     call('SREM', P .. 'run:' .. res[i], h.sid)

@@ -19,7 +19,8 @@ local function task_dead(h, r, owner)
   local outcome = 'unknown'
   if r.k == 'lift' and r.i == 1 then
     outcome = 'error'
-    call('HSET', calls_key(h, r.ord), r.c .. ':r', '{"content":"the task ended its worker three times and is not tried again","is_error":true}')
+    call('HSET', calls_key(h, r.ord), r.c .. ':r', '{"content":"poisoned: the task ended its worker three times and is not tried again","is_error":true}')
+    letter('lifted_poisoned', {sid = h.sid, tu = r.t, job = r.j[1], c = r.c, st = h.sid .. '.' .. r.ord})
   end
   settle(h, r, outcome)
   record(h, r.ord, false, 't', 'call/resolved', 'u', r.t, 'c', r.c, 'o', outcome, 'by', 'tick')
@@ -27,27 +28,21 @@ local function task_dead(h, r, owner)
   wake(h)
 end
 
--- What a worker died of is most likely a tool, so a turn that ran none is charged an eighth of an attempt.
-local MILD = 8
-
-local function charge(h)
-  for _, c in ipairs(pending(h)) do
-    local r = row(h, h.ts, c)
-    if r and r.s == 'started' and not r.o then return end
-  end
-  add(h, 'dm', 1)
-  if h.dm % MILD ~= 0 then set(h, 'at', math.max(0, h.at - 1)) end
-end
-
 -- First the fence (score -inf: begin, beat and every commit treat it as gone), then up to `most` of its set, then the name.
-local function expel(owner, most)
+-- Who is charged for what it ran is decided at the fence and kept for those who find the rest.
+local function expel(owner, most, report)
   local score = call('ZSCORE', WORKERS, owner)
   if not score then return 0 end
+  local key, n = P .. 'w:' .. owner, 0
+  local verdict
   if score ~= '-inf' then
+    verdict = report and 'child' or verdict_on((fleet_of(owner) or {}).host or '')
     call('ZADD', WORKERS, '-inf', owner)
     part(owner)
+    if call('SCARD', key) > most then call('SET', key .. ':why', verdict) end
+  else
+    verdict = call('GET', key .. ':why') or 'child'
   end
-  local key, n = P .. 'w:' .. owner, 0
   for _, m in ipairs(call('SRANDMEMBER', key, most)) do
     call('SREM', key, m)
     n = n + 1
@@ -57,14 +52,15 @@ local function expel(owner, most)
       local r = row(h, ord, c)
       if r then task_dead(h, r, owner) end
     elseif h.st == 'running' and h.ow == owner then
-      charge(h)
       release(h)
+      set(h, 'ow', '')
+      charge(h, verdict, report)
       to_ready(h, true)
     end
   end
   if call('SCARD', key) == 0 then
     call('ZREM', WORKERS, owner)
-    call('DEL', key .. ':ctl')
+    call('DEL', key .. ':ctl', key .. ':why')
   end
   return n
 end
