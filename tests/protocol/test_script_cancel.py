@@ -114,7 +114,7 @@ async def test_a_job_that_ended_by_itself_cannot_be_cancelled(scene: Scene) -> N
 # -- causes
 
 
-@pytest.mark.parametrize("cause", ["user", "deadline", "superseded", "budget", "poisoned"])
+@pytest.mark.parametrize("cause", ["user", "deadline", "superseded", "budget"])
 async def test_the_cause_of_a_cancel_reaches_the_worker_the_job_and_whoever_follows(scene: Scene, cause: Any) -> None:
     owner = await scene.worker()
     asked = await scene.say()

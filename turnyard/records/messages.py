@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 Mode = Literal["steer", "follow_up", "collect", "interrupt", "rollback", "reject"]
 CompleteWhen = Literal["settled", "turn"]
-Cause = Literal["user", "deadline", "superseded", "budget", "poisoned"]
+Cause = Literal["user", "deadline", "superseded", "budget"]
 AcceptCode = Literal["accepted", "duplicate", "mismatch", "busy", "inbox_full", "quota", "late", "gone", "denied", "conflict", "expired"]
 
 

@@ -51,10 +51,9 @@ FRAGMENTS = (
     "claim",
     "ending",
     "fleet",
-    "poison",
 )
 # Fragments of one script stand in its block: Lua allows two hundred names at a time.
-_OWN = {"dispatch": "arrive", "commit": "append", "tick": "upkeep"}
+_OWN = {"dispatch": ("arrive",), "commit": ("append",), "tick": ("poison", "upkeep")}
 NAMES = (
     MARK,
     "accept",
@@ -111,9 +110,8 @@ def library_source() -> str:
     folder = files("turnyard.state") / "lua"
     parts = [(folder / "lib" / f"{fragment}.lua").read_text() for fragment in FRAGMENTS]
     for name in NAMES:
-        text = (folder / f"{name}.lua").read_text()
-        if name in _OWN:
-            text = (folder / "lib" / f"{_OWN[name]}.lua").read_text() + text
+        own = "".join((folder / "lib" / f"{fragment}.lua").read_text() for fragment in _OWN.get(name, ()))
+        text = own + (folder / f"{name}.lua").read_text()
         parts.append(
             f"do\n{text}local function run(keys, args)\nenter(keys, args)\nlocal out = main()\nsave_all()\nreturn out\nend\n{_registration(name)}end\n"
         )

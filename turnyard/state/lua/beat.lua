@@ -51,6 +51,35 @@ local function newer_lists(info)
   return out
 end
 
+-- Whether a session that this worker's agents may run waits for a child of `pool`.
+local function waits_for(pool, info)
+  for _, flow in ipairs(call('SRANDMEMBER', P .. 'blocked:p/' .. pool, 10)) do
+    local serial = (info.agents or {})[string.match(flow, '/(.*)!%d$') or '']
+    local first = call('ZRANGE', flow_key(flow), 0, 0)[1]
+    if serial and first and serial >= load(first).tv then return true end
+  end
+  return false
+end
+
+-- The levels of isolation, of those that this worker's supervisor is able to, for which it should start a child. Each is asked of
+-- one supervisor at a time.
+local function wanted(info, able, lease_ms)
+  local out = {}
+  if not info or able == '' or tonumber(limit('nb') or 0) == 0 then return out end
+  for level in string.gmatch(able, '%d') do
+    local taken = level == '2' and call('HEXISTS', P .. 'iso', info.host or '') == 1
+    for _, name in ipairs(taken and {} or info.pools) do
+      local pool = name .. '!' .. level
+      if call('EXISTS', P .. 'blocked:p/' .. pool) == 1 and waits_for(pool, info)
+        and call('SET', P .. 'offer:' .. pool, 1, 'NX', 'PX', math.ceil(lease_ms / 3)) then
+        out[#out + 1] = tonumber(level)
+        break
+      end
+    end
+  end
+  return out
+end
+
 local function main()
   local how, owner, lease_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
   local score = call('ZSCORE', WORKERS, owner)

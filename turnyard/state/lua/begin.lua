@@ -11,6 +11,14 @@ local function known(h)
   return 0
 end
 
+-- While it runs, a lost host is charged to it alone (poison.lua).
+local EVER = '9e15'
+
+local function quarantine(h, owner)
+  if h.ls < ALONE_FROM then return end
+  call('HSET', P .. 'quarantine', h.sid, EVER .. ' ' .. ((fleet_of(owner) or {}).host or ''))
+end
+
 local function main()
   local sid, epoch, owner, turn, serial = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], tonumber(ARGV[5])
   local lease = call('ZSCORE', WORKERS, owner)

@@ -9,6 +9,22 @@
 -- No quantum is shorter, so that a commit of a young turn need not ask what it is.
 local SOONEST = 100
 
+-- What a tool brought shows that its worker lived through it; what was made up for one, or a mark, does not.
+local function proves(a)
+  for _, x in ipairs(a.append or {}) do
+    if x.t == 'answer' and (x.o == 'result' or x.o == 'error') then return true end
+  end
+  for _, s in ipairs(a.settle or {}) do
+    if s[2] == 'result' or s[2] == 'error' then return true end
+  end
+  return false
+end
+
+local function forgive(h)
+  set(h, 'dt', 0)
+  set(h, 'ls', 0)
+end
+
 local function main()
   local sid, epoch, owner, k, base, turn = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
   h = load(sid)

@@ -6,29 +6,8 @@ local DEATHS, LOST = 3, 5
 -- behind others that are in their tools each time.
 local WEARY = 4
 
--- What a tool brought shows that its worker lived through it; what was made up for one, or a mark, does not.
-local function proves(a)
-  for _, x in ipairs(a.append or {}) do
-    if x.t == 'answer' and (x.o == 'result' or x.o == 'error') then return true end
-  end
-  for _, s in ipairs(a.settle or {}) do
-    if s[2] == 'result' or s[2] == 'error' then return true end
-  end
-  return false
-end
-
-local function forgive(h)
-  set(h, 'dt', 0)
-  set(h, 'ls', 0)
-end
-
 -- quarantine maps a turn that is alone because of lost hosts to the time until which it counts, and its host.
-local EVER, QUARANTINE = '9e15', 60000
-
-local function quarantine(h, owner)
-  if h.ls < ALONE_FROM then return end
-  call('HSET', P .. 'quarantine', h.sid, EVER .. ' ' .. ((fleet_of(owner) or {}).host or ''))
-end
+local QUARANTINE = 60000
 
 local function verdict_on(host)
   local verdict, all = 'host', call('HGETALL', P .. 'quarantine')
