@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from turnyard import lifecycle
 from turnyard.settings import Settings
-from turnyard.state.reasons import FIXES
+from turnyard.state import dead, reasons
 
 TEST_NAME = re.compile(r"`(?:tests/[\w/]+\.py::)?(test_\w+)`")
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
@@ -129,7 +129,13 @@ def test_the_configuration_page_lists_every_key_and_no_other(root: Path) -> None
 def test_the_operations_page_lists_every_answer_of_explain_and_no_other(root: Path) -> None:
     page = (root / "docs" / "operations.md").read_text(encoding="utf-8")
     section = page.partition("## Why does this session not move?")[2].partition("\n## ")[0]
-    assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == list(FIXES)
+    assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == list(reasons.FIXES)
+
+
+def test_the_operations_page_lists_every_reason_of_a_dead_letter_and_no_other(root: Path) -> None:
+    page = (root / "docs" / "operations.md").read_text(encoding="utf-8")
+    section = page.partition("## Dead letters")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == list(dead.FIXES)
 
 
 def test_the_operations_page_lists_every_exit_code(root: Path) -> None:

@@ -15,6 +15,7 @@ from turnyard.records.manifest import Manifest
 from turnyard.records.messages import Accepted, UserMessage
 
 if TYPE_CHECKING:
+    from turnyard.state.dead import DeadLetter, Decision
     from turnyard.state.explain import Explanation
     from turnyard.state.feed import FeedItem
     from turnyard.state.fleet import WorkerView
@@ -103,6 +104,14 @@ class Edge(Protocol):
 
     def feed(self, session_key: str, *, after: str | None, deltas: bool) -> AsyncGenerator[FeedItem]:
         """Return what happens in a session from a position on: what is there, then what comes."""
+        ...
+
+    async def dead_letters(self, *, tenant: str, limit: int, before: str | None) -> Sequence[DeadLetter]:
+        """Return a tenant's dead letters, newest first; `before` is the id of the last one of the page before."""
+        ...
+
+    async def retry_dead(self, letter: str, *, tenant: str) -> Decision:
+        """Send what a dead letter holds once more; twice is once."""
         ...
 
     async def workers(self) -> Sequence[WorkerView]:

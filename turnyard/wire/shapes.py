@@ -185,6 +185,23 @@ class ExplainShape(Shape):
     also: list[AlsoShape] = Field(default_factory=list[AlsoShape])
 
 
+class DeadLetterShape(Shape):
+    """Something that could not be handled. `came` is the event as far as it was kept, without what anybody wrote."""
+
+    id: str
+    object: Literal["dead_letter"] = "dead_letter"
+    reason: str
+    fix: str
+    at: str | None = None
+    session: str | None = None
+    job: str | None = None
+    turn: str | None = None
+    agent: str | None = None
+    call: str | None = None
+    kind: str | None = None
+    came: dict[str, str] = Field(default_factory=dict[str, str])
+
+
 class Page(Shape):
     """A list. `next` is the cursor of the next page, null on the last one."""
 

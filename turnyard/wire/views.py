@@ -13,6 +13,7 @@ from turnyard.records.jobs import Job
 from turnyard.records.log import LogRecord
 from turnyard.wire.shapes import (
     AlsoShape,
+    DeadLetterShape,
     EntryShape,
     ExplainShape,
     JobErrorShape,
@@ -28,6 +29,7 @@ from turnyard.wire.shapes import (
 )
 
 if TYPE_CHECKING:
+    from turnyard.state.dead import DeadLetter
     from turnyard.state.explain import Explanation
     from turnyard.state.sessions import SessionView
 
@@ -170,6 +172,23 @@ def _said(explanation: Explanation) -> dict[str, Any]:
         "age_ms": explanation.age_ms,
         "facts": explanation.facts,
     }
+
+
+def letter_shape(letter: DeadLetter) -> DeadLetterShape:
+    """Return a dead letter as clients see it."""
+    return DeadLetterShape(
+        id=letter.id,
+        reason=letter.reason,
+        fix=letter.fix,
+        at=rfc3339(letter.at_ms),
+        session=letter.session or None,
+        job=letter.job or None,
+        turn=letter.turn or None,
+        agent=letter.agent or None,
+        call=letter.call or None,
+        kind=letter.kind or None,
+        came={**letter.more, **letter.came},
+    )
 
 
 def entry_shape(record: LogRecord) -> EntryShape:

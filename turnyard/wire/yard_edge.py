@@ -15,7 +15,7 @@ from turnyard.records.jobs import Job
 from turnyard.records.log import LogRecord
 from turnyard.records.manifest import Manifest
 from turnyard.records.messages import Accepted, UserMessage
-from turnyard.state import explain, fleet, ingress, jobs, scale, sessions
+from turnyard.state import dead, explain, fleet, ingress, jobs, scale, sessions
 from turnyard.state.agents import AgentsCache
 from turnyard.state.feed import Feed, FeedId, FeedItem, SlowFollower
 from turnyard.state.jobs import JobWatch
@@ -143,6 +143,14 @@ class YardEdge:
                     yield item
             except SlowFollower:
                 raise Overloaded from None
+
+    async def dead_letters(self, *, tenant: str, limit: int, before: str | None) -> list[dead.DeadLetter]:
+        """Return a tenant's dead letters, newest first."""
+        return await dead.list_letters(self._yard, tenant=tenant, limit=limit, before=before)
+
+    async def retry_dead(self, letter: str, *, tenant: str) -> dead.Decision:
+        """Send what a dead letter holds once more."""
+        return await dead.retry_letter(self._yard, letter, tenant=tenant, by="api")
 
     async def workers(self) -> list[fleet.WorkerView]:
         """Return the workers that are alive."""

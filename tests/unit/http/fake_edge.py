@@ -14,6 +14,7 @@ from turnyard.records.jobs import Job
 from turnyard.records.log import LogRecord
 from turnyard.records.manifest import Manifest
 from turnyard.records.messages import Accepted, UserMessage
+from turnyard.state.dead import DeadLetter, Decision
 from turnyard.state.explain import Explanation
 from turnyard.state.fleet import WorkerView
 from turnyard.state.scale import Scale
@@ -36,6 +37,8 @@ class FakeEdge:
     notices: list[dict[str, Any]] = field(default_factory=list)
     controls: list[dict[str, Any]] = field(default_factory=list)
     answers: list[str] = field(default_factory=list)
+    letters: list[DeadLetter] = field(default_factory=list)
+    decisions: dict[str, Decision] = field(default_factory=dict)
     down: bool = False
     broken: Exception | None = None
     reads_down: bool = False
@@ -163,6 +166,14 @@ class FakeEdge:
                 return
             await self.changed.wait()
             self.changed.clear()
+
+    async def dead_letters(self, *, tenant: str, limit: int, before: str | None) -> list[DeadLetter]:
+        self._check()
+        return [x for x in self.letters if x.tenant == tenant and (before is None or x.id < before)][:limit]
+
+    async def retry_dead(self, letter: str, *, tenant: str) -> Decision:
+        self._check()
+        return self.decisions.get(letter, Decision("gone"))
 
     async def workers(self) -> list[Any]:
         self._check()
