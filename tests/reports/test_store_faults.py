@@ -191,3 +191,17 @@ async def test_what_was_due_while_the_server_was_down_is_done_when_it_is_back(de
     await visitor.enrolled(2)
     await _well(visitor, "back")
     assert deployment.alive()
+
+
+@pytest.mark.spec("rival-48")
+async def test_a_whole_run_makes_no_consumer_group_and_leaves_nothing_on_the_way(deployment: Deployment, visitor: Talk) -> None:
+    """Nothing is claimed in a stream, so there is no consumer to leak, no pending entry to reclaim, nothing to acknowledge."""
+    await _well(visitor, "groupless")
+    redis, prefix = visitor.yard.redis, visitor.yard.shards[0].keys.prefix
+    for key in await redis.keys("*"):
+        if await redis.type(key) == b"stream":
+            assert await redis.xinfo_groups(key) == []
+    group = ("xgroup", "xreadgroup", "xack", "xautoclaim", "xclaim", "xpending", "xtrim")
+    assert [name for name in await redis.info("commandstats") if name.removeprefix("cmdstat_").partition("|")[0] in group] == []
+    await wait_until(visitor.quiet, description="all to be at rest", timeout_s=30)
+    assert await redis.xlen(prefix + "ingress") == 0

@@ -36,6 +36,7 @@ async def test_a_stopped_worker_ends_its_step_and_hands_the_turn_on(talk: Talk, 
     await talk.enrolled(2)
 
 
+@pytest.mark.spec("rival-35")
 async def test_a_stopped_worker_runs_no_step_of_what_comes_later(talk: Talk, clean: str, roles: Roles, app: SampleApp) -> None:
     roles.dispatcher(clean)
     worker = roles.worker(clean, app.path)
