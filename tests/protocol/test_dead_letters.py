@@ -11,6 +11,7 @@ from tests.protocol.scene import Scene, shown
 from turnyard.records.ids import session_key
 from turnyard.state import dead, lanes
 from turnyard.state.flows import set_limits
+from turnyard.wire.yard_edge import YardEdge
 
 SID = session_key("default", "s")
 BIG = {"text": "x" * 20_000}
@@ -236,3 +237,14 @@ async def test_what_somebody_wrote_is_not_shown_in_a_letter(scene: Scene, caplog
         for letter in letters:
             await dead.drop_letter(scene.yard, letter.id)
     assert "secret" not in repr(letters) + caplog.text
+
+
+async def test_a_door_shows_and_retries_the_letters_of_its_tenant(scene: Scene) -> None:
+    letter = await buried(scene)
+    edge = await YardEdge.start(scene.yard)
+    assert await edge.dead_letters(tenant="other", limit=10, before=None) == []
+    assert await edge.dead_letters(tenant="default", limit=10, before=None) == [letter]
+    assert await edge.dead_letters(tenant="default", limit=10, before=letter.id) == []
+    assert (await edge.retry_dead(letter.id, tenant="other")).code == "gone"
+    assert (await edge.retry_dead(letter.id, tenant="default")).done
+    await edge.aclose()
