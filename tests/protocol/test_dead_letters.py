@@ -248,3 +248,29 @@ async def test_a_door_shows_and_retries_the_letters_of_its_tenant(scene: Scene) 
     assert (await edge.retry_dead(letter.id, tenant="other")).code == "gone"
     assert (await edge.retry_dead(letter.id, tenant="default")).done
     await edge.aclose()
+
+
+async def test_the_message_of_a_poisoned_turn_is_asked_again_when_somebody_says_so(scene: Scene) -> None:
+    """Its body is in the log by then."""
+    accepted = await scene.say("kill me", metadata={"a": "b"})
+    view = await scene.start(await scene.worker())
+    await scene.commit(view, ending="finish", closing=True, failure={"code": "poisoned", "message": "m", "retryable": False, "ref": None})
+    fields = {"reason": "poisoned", "sid": SID, "tn": "default", "id": "s", "job": accepted.job, "tu": view.turn, "ag": "bot", "deaths": 3}
+    await scene.yard.redis.xadd("ty:{0}:dead", fields)
+    (letter,) = await dead.list_letters(scene.yard)
+    assert (letter.job, letter.turn, letter.more) == (accepted.job, view.turn, {"deaths": "3"})
+    decision = await dead.retry_letter(scene.yard, letter.id)
+    assert decision.done
+    view = await scene.start(await scene.worker())
+    assert shown(view)[-1] == "kill me"
+    assert view.jobs == (decision.job,)
+    await scene.reply(view)
+
+
+async def test_a_lifted_task_that_was_poisoned_is_not_run_behind_its_turns_back(scene: Scene) -> None:
+    await scene.reply(await scene.open_turn(await scene.worker()))
+    await scene.yard.redis.xadd("ty:{0}:dead", {"reason": "lifted_poisoned", "sid": SID, "tn": "default", "id": "s", "c": "call_x"})
+    (letter,) = await dead.list_letters(scene.yard)
+    decision = await dead.retry_letter(scene.yard, letter.id)
+    assert (decision.code, "told that the call failed" in decision.why) == ("refused", True)
+    assert (await dead.drop_letter(scene.yard, letter.id)).done

@@ -246,6 +246,14 @@ async def _(stage: Stage) -> str:
     return "behind"
 
 
+@state("isolated", "workers")
+async def _(stage: Stage) -> None:
+    view = await stage.scene.open_turn(await stage.scene.worker())
+    await stage.scene.yard.redis.hset(P + f"s:{SID}:head", "lv", 1)
+    await stage.scene.commit(view, ending="yield")
+    await stage.scene.dispatch()
+
+
 @state("parked", "outside")
 async def _(stage: Stage) -> None:
     await stage.parked("callback")

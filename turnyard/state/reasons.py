@@ -40,6 +40,7 @@ FIXES: dict[str, str] = {
     "agent_cap": "wait, or raise the limit of agent {agent}",
     "pool_cap": "wait, or raise pools.{pool}.max_concurrent_turns",
     "workers_busy": "wait, or add workers to pool {pool}",
+    "isolated": "wait: a worker of pool {pool} starts a child for turns that may have killed theirs; see the worker's log",
     # it waits for something outside
     "parked": "answer the call, cancel the turn, or wait for its deadline",
     "approval": "allow or deny it, cancel the turn, or wait for its deadline",

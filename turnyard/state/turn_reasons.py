@@ -78,6 +78,12 @@ def _no_worker(s: Standing) -> Explanation | None:
     holder = {"kind": "workers", "pool": pool, "agent": agent}
     if room.home_capacity == 0:
         return because(s, "no_worker_for_pool", f"no worker of pool {pool} is alive", holder=holder, since_ms=since)
+    if s.number("il") > 0:
+        if any(w.free > 0 for w in room.servers):
+            return None
+        what = "alone" if s.number("il") > 1 else "with few others"
+        detail = f"its worker died while it ran, so it runs {what} next time; no child for that is free"
+        return because(s, "isolated", detail, holder=holder, since_ms=since, level=s.number("il"))
     if not room.servers:
         return because(s, "no_worker_for_agent", f"no live worker of pool {pool} serves agent {agent}", holder=holder, since_ms=since)
     if all(w.schema < room.schema for w in room.servers):
