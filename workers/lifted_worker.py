@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("turnyard.workers")
 
 _BLOCK_MS = 1000
+_RENAMED_S = 0.05
 _CANCELLED_TEXT = "the call was cancelled while it ran"
 
 
@@ -114,8 +115,7 @@ class LiftedTasks:
         current = asyncio.current_task()
         if shard is None or current is None or task.call in self._running:
             return
-        owner = await self._lease.name(self._drain.is_set)
-        start = await self._begin(shard, task, owner=owner, job=job)
+        owner, start = await self._take(shard, task, job)
         if start is None or start.code not in ("OK", "ALREADY") or task.call in self._running:
             return
         self._running[task.call] = (task, current)
@@ -127,6 +127,16 @@ class LiftedTasks:
         finally:
             del self._running[task.call]
             self._cancelled.discard(task.call)
+
+    async def _take(self, shard: Shard, task: LiftedTask, job: str) -> tuple[str, RowStart | None]:
+        """Take the row under a name that stands: what was refused to one that is gone is asked for again under the next."""
+        while True:
+            owner = await self._lease.name(self._drain.is_set)
+            start = await self._begin(shard, task, owner=owner, job=job)
+            if self._drain.is_set() or (start is not None and start.code != "LOST"):
+                return owner, start
+            while owner == self._lease.owner and not self._drain.is_set():
+                await self._clock.sleep(_RENAMED_S)
 
     async def _begin(self, shard: Shard, task: LiftedTask, *, owner: str, job: str) -> RowStart | None:
         """Take the row; None when the server stayed away and the relay after this one has to do it."""

@@ -17,11 +17,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.faults.app import BOOK, HERE, Player
-from turnyard.engine.effects import RunTool, ToolFact, ToolResult, ToolTable
+from turnyard.engine.effects import AskModel, RunTool, ToolFact, ToolResult, ToolTable
 from turnyard.engine.runner import Means, Model, Performer
 from turnyard.engine.turn import commit_after, next_effect
 from turnyard.errors import Diverged, FenceLost, StoreUnavailable
-from turnyard.records.commit import Commit, TurnView
+from turnyard.records.commit import Commit, TurnView, Wait
 from turnyard.records.ids import new_owner_id
 from turnyard.state import turns
 from turnyard.state.fleet import Assignment, Lists, Registration, beat, register, take
@@ -31,7 +31,6 @@ FACTS: Mapping[str, ToolFact] = {
     "approve": ToolFact("approval", awaited=True, timeout_ms=1500),
     "par": ToolFact(),
     "par_again": ToolFact(idempotent=True),
-    "retry": ToolFact("retry", awaited=True, timeout_ms=300),
 }
 TABLE = ToolTable(FACTS, parallel=2)
 LEASE_MS = int(os.environ.get("TURNYARD__TIMING__LEASE_MS", "1000"))
@@ -45,6 +44,7 @@ class BareWorker:
         self._shard = shard
         self._turns: dict[str, asyncio.Task[None]] = {}
         self._rng = random.Random(os.getpid())
+        self._delayed: set[str] = set()
         self._performer = Performer(Means((Model(Player(), "player"),), self._run, self._instruct))
 
     async def run(self) -> None:
@@ -95,8 +95,7 @@ class BareWorker:
             before: tuple[TurnView, Commit] | None = None
             while view is not None and not view.ended:
                 self._leave_orders(view)
-                effect, result = await self._performer.perform(view, next_effect(view, TABLE))
-                change = commit_after(view, effect, result=result, facts=TABLE)
+                change = await self._next(view)
                 latest = view
                 view = await turns.commit(self._shard, view, owner, change)
                 if before is not None and self._rng.random() < 0.1:
@@ -104,6 +103,15 @@ class BareWorker:
                 before = (latest, change)
         except (FenceLost, Diverged, StoreUnavailable):
             return  # somebody else goes on, or the next beat names it
+
+    async def _next(self, view: TurnView) -> Commit:
+        """Return the next commit: what the engine says, or now and then a delay before the model is asked."""
+        effect = next_effect(view, TABLE)
+        if isinstance(effect, AskModel) and view.turn not in self._delayed and self._rng.random() < 0.3:
+            self._delayed.add(view.turn)
+            return Commit(wait=(Wait(f"w{view.rev}", self._rng.choice(("retry", "timer")), 300),), ending="park")
+        done, result = await self._performer.perform(view, effect)
+        return commit_after(view, done, result=result, facts=TABLE)
 
     async def _late_packet(self, owner: str, view: TurnView, change: Commit) -> None:
         with contextlib.suppress(FenceLost, Diverged):

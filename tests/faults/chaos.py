@@ -31,6 +31,8 @@ from turnyard.state.oracles.history import Verdict, judge
 DRAIN_S = 30.0
 LOAD_S = 60.0  # what a load may need to hear the answers to all it has said, once faults have stopped
 SLACK_S = 0.5
+START_S = 60.0
+STILL_S = 1.0
 _TURN_S = 0.02
 _LOOK_S = 0.2
 
@@ -72,15 +74,25 @@ def run_seed(seed: int, seconds: float, directory: Path) -> Outcome:
         nemesis = Nemesis(cluster, schedule(seed, seconds), book.note)
         observer = Observer(Journal(directory / "history", "proxy").note, sessions, nemesis.hook)
         cluster.proxy.hook = observer
+        _begin(cluster)
         watch = Watch(cluster, list(sessions))
         _storm(cluster, nemesis, watch, seconds)
-        rest = _drain(cluster, outcome, book)
+        _drain(cluster, outcome, book)
         outcome.faults = nemesis.done
         outcome.counts.update(observer.counts)
         outcome.counts["amnesty"] = len(watch.amnesties - {b"0"})
         outcome.broken += sorted(watch.findings)
-        _judge(cluster, outcome, rest)
+        _judge(cluster, outcome)
     return outcome
+
+
+def _begin(cluster: Cluster) -> None:
+    """Wait until all processes are there, then let the load begin."""
+    until = time.monotonic() + START_S
+    while not cluster.ready():
+        assert time.monotonic() < until, f"the deployment did not start: see {cluster.directory}"
+        time.sleep(0.05)
+    (cluster.directory / "go").touch()
 
 
 def _storm(cluster: Cluster, nemesis: Nemesis, watch: Watch, seconds: float) -> None:
@@ -98,7 +110,7 @@ def _storm(cluster: Cluster, nemesis: Nemesis, watch: Watch, seconds: float) -> 
     cluster.calm()
 
 
-def _drain(cluster: Cluster, outcome: Outcome, book: Journal) -> Rest:
+def _drain(cluster: Cluster, outcome: Outcome, book: Journal) -> None:
     """Wait until the load has all its answers, then until all is at rest; say what is stuck when that takes too long."""
     calm_s = time.monotonic()
     while not cluster.loaded() and time.monotonic() - calm_s < LOAD_S:
@@ -107,24 +119,23 @@ def _drain(cluster: Cluster, outcome: Outcome, book: Journal) -> Rest:
     if not cluster.loaded():
         outcome.broken.append("the load did not hear all its answers")
     loaded_s = time.monotonic()
-    rest = Rest()
-    while time.monotonic() - loaded_s < DRAIN_S:
+    rest = Rest(["not looked yet"])
+    while time.monotonic() - loaded_s < DRAIN_S + STILL_S:
         cluster.heal()
-        rest = asyncio.run(at_rest(cluster.direct_url))
+        before, rest = rest, asyncio.run(at_rest(cluster.direct_url))
         book.note("moving", what_moves=rest.moving)
-        if rest.good:
-            outcome.drained_s = time.monotonic() - calm_s
-            break
-        time.sleep(0.2)
-    else:
-        outcome.broken += asyncio.run(stuck(cluster.direct_url, rest))
-    return rest
+        if rest.since(before):
+            outcome.drained_s = time.monotonic() - loaded_s - STILL_S
+            return
+        # A vendor's late answer may still wake somebody.
+        time.sleep(STILL_S if not rest.moving else 0.2)
+    outcome.broken += asyncio.run(stuck(cluster.direct_url, rest))
 
 
-def _judge(cluster: Cluster, outcome: Outcome, rest: Rest) -> None:
+def _judge(cluster: Cluster, outcome: Outcome) -> None:
     found = list(events(cluster.directory))
     history = read_history(found)
-    history = rest.with_deliveries(history, cluster.directory / "delivered")
+    history = Rest.with_deliveries(history, cluster.directory / "delivered")
     ending, findings = asyncio.run(read_ending(cluster.direct_url, history))
     outcome.messages = sum(sent.code in ("accepted", "duplicate") for sent in history.sent)
     outcome.verdict = judge(history, ending, lease_s=LEASE_S + SLACK_S)

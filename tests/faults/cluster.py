@@ -52,13 +52,13 @@ class Cluster:
     seconds: float
     roles: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict[str, "subprocess.Popen[bytes]"])
     stopped: set[int] = field(default_factory=set[int])
-    ending: bool = False
+    stalled: bool = False
 
     def __post_init__(self) -> None:
         self.socket = self.directory / "s"
         self.direct_url = f"unix://{self.socket}"
         self.proxy = Proxy(self.socket, self.directory / "p")
-        self.peek: Any = redis.Redis.from_url(self.direct_url, socket_timeout=2)
+        self.peek: Any = redis.Redis.from_url(self.direct_url, socket_timeout=1)
         self.keys = Keys(shard_tags(1)[0])
         self.commands = self._commands(self.proxy.url, _free_port())
 
@@ -85,6 +85,8 @@ class Cluster:
         self.start_server()
         self.proxy.__enter__()
         self.load_skewed()
+        # What nobody began is relayed again soon, or no run would come to rest in time.
+        self.ask("HSET", self.keys.limits, "relay", 1000)
         self.heal()
         return self
 
@@ -195,6 +197,11 @@ class Cluster:
     def loads(self) -> set[int]:
         """Return the processes of the load."""
         return {process.pid for name, process in self.roles.items() if name.startswith("load")}
+
+    def ready(self) -> bool:
+        """Tell whether the load can begin: its processes are there, and so are a worker and its agent."""
+        loads = all((self.directory / f"{name}.ready").exists() for name in self.commands if name.startswith("load"))
+        return loads and bool(self.ask("EXISTS", self.keys.prefix + "serve:default:bot", self.keys.prefix + "serve:bare:bare") == 2)
 
     def loaded(self) -> bool:
         """Tell whether the load has said and heard all it has to."""

@@ -24,15 +24,14 @@ _PARTS = 10
 
 @dataclass
 class Rest:
-    """What still moves; nothing when it is good."""
+    """What still moves; nothing when it is good. `steps` grows with whatever happens."""
 
     moving: list[str] = field(default_factory=list[str])
-    asked: bool = False
+    steps: int = -1
 
-    @property
-    def good(self) -> bool:
-        """Tell whether all is at rest."""
-        return self.asked and not self.moving
+    def since(self, before: Rest) -> bool:
+        """Tell whether all is at rest, and was so before with nothing between."""
+        return not self.moving and not before.moving and self.steps == before.steps
 
     @staticmethod
     def with_deliveries(history: History, path: Path) -> History:
@@ -47,12 +46,15 @@ async def at_rest(url: str) -> Rest:
     yard = await Yard.open(url)
     try:
         shard = yard.shards[0]
+        steps = 0
         moving = [f"{name}: {size}" for name, size in (await _sizes(shard)).items() if size]
         for tenant, session in NAMES:
             facts = await inspect(shard, session_key(tenant, session))
-            if facts is not None and _busy(facts):
-                moving.append(f"session {tenant}/{session}")
-        return Rest(moving, asked=True)
+            if facts is not None:
+                steps += facts["head"]["ep"] + facts["head"]["rv"] + facts["last_entry"]
+                if _busy(facts):
+                    moving.append(f"session {tenant}/{session}")
+        return Rest(moving, steps)
     finally:
         await yard.aclose()
 
@@ -60,7 +62,7 @@ async def at_rest(url: str) -> Rest:
 def _busy(facts: dict[str, Any]) -> bool:
     head = facts["head"]
     waits = any(state in ("queued", "running", "waiting") for _, state, _ in facts["jobs"] or ())
-    return head["st"] != "idle" or bool(facts["wakers"] or facts["undelayed"] or facts["delayed"] or head["q"] or waits)
+    return head["st"] != "idle" or bool(facts["wakers"] or facts["undelayed"] or facts["delayed"] or facts["parked"] or head["q"] or waits)
 
 
 async def _sizes(shard: Shard) -> dict[str, int]:

@@ -39,7 +39,7 @@ def schedule(seed: int, seconds: float) -> list[Strike]:
     out: list[Strike] = []
     # The first ones make sure that a short run has seen what is rare.
     first = ["stall", "stop worker", "kill child", "lose", "server kill", "flush", "junk"]
-    at_s = 3.0
+    at_s = 1.0
     while at_s < seconds - 1.0:
         kind = first.pop(rng.randrange(len(first))) if first and rng.random() < 0.5 else rng.choice(kinds)
         out.append(_strike(rng, round(at_s, 2), kind))
@@ -159,9 +159,15 @@ class Nemesis:
         self._until(strike, lambda: self._cluster.go_on(pids))
 
     def _stall(self, strike: Strike) -> None:
-        send(self._cluster.server.pid, signal.SIGSTOP)
-        pid = self._cluster.server.pid
-        self._until(strike, lambda: send(pid, signal.SIGCONT))
+        pid, cluster = self._cluster.server.pid, self._cluster
+
+        def go_on() -> None:
+            send(pid, signal.SIGCONT)
+            cluster.stalled = False
+
+        send(pid, signal.SIGSTOP)
+        cluster.stalled = True
+        self._until(strike, go_on)
 
     def _term(self, strike: Strike) -> None:
         pid = self._cluster.roles[strike.whom].pid

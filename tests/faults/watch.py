@@ -24,7 +24,9 @@ class Watch:
         self._rng = random.Random()
 
     def look(self) -> None:
-        """Look once."""
+        """Look once, unless nobody would answer."""
+        if self._cluster.stalled:
+            return
         for sid in self._rng.sample(self._sessions, 3):
             if facts := self._read("inspect", sid):
                 self.findings |= {f"{f.session}: {f.invariant}: {f.detail}" for f in session_findings(facts) if f.invariant not in LATE}

@@ -83,7 +83,7 @@ async def test_a_task_of_a_worker_without_a_lease_is_refused_and_the_row_stays_f
     else:
         lifter = new_owner_id()
     before = await scene.rows()
-    assert (await scene.begin_row(view, made.id, owner=lifter)).code == "FENCED"
+    assert (await scene.begin_row(view, made.id, owner=lifter)).code == "LOST"
     assert await scene.rows() == before
 
 

@@ -16,9 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RowStart:
-    """Whether this task may run its call, and what to run. Anything but OK and ALREADY means: do not run."""
+    """Whether this task may run its call, and what to run. Anything but OK and ALREADY means: do not run.
 
-    code: Literal["OK", "ALREADY", "FENCED", "GONE"]
+    LOST says that the owner is not alive any more, and nothing about the call: ask again under the next name.
+    """
+
+    code: Literal["OK", "ALREADY", "FENCED", "GONE", "LOST"]
     name: str = ""
     args: dict[str, Any] | None = None
     tenant: str = ""

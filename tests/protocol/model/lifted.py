@@ -11,12 +11,12 @@ TRIES = 3
 
 
 def begin_row(shard: State, rules: Rules, call: str, job: int, owner: str) -> str:
-    """Begin the row for arq job number `job`; return OK, ALREADY (same pair again), FENCED or GONE."""
+    """Begin the row for arq job number `job`; return OK, ALREADY (same pair again), FENCED, GONE, or LOST (dead owner)."""
     row = shard["calls"].get(call)
     if row is None:
         return "GONE"
     if rules.lift_owner and owner not in shard["workers"]:
-        return "FENCED"
+        return "LOST"
     waiting = row["outcome"] is None and row["state"] == "parked"
     taken = rules.lift_owner and row["task"] not in (None, owner)
     other_job = rules.lift_job and row["task"] and row["tjob"] != job

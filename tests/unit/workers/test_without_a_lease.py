@@ -93,6 +93,35 @@ async def test_a_lifted_task_runs_only_when_the_lease_under_which_it_took_its_ca
     assert work.running == 0
 
 
+@pytest.mark.parametrize("code", ["LOST", "StoreUnavailable"])
+async def test_a_task_taken_under_a_name_that_is_gone_is_begun_under_the_next_one(
+    line: Line, lease: Lease, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    line.valid_until = SystemClock().monotonic() + 60
+    asked: list[str] = []
+    ran: list[str] = []
+
+    async def begin_row(*_: object, owner: str, **__: object) -> RowStart:
+        asked.append(owner)
+        if owner == "one" and code != "LOST":
+            raise StoreUnavailable("gone")
+        return RowStart("LOST" if owner == "one" else "OK", name="tool", args={})
+
+    async def run(task: LiftedTask, start: RowStart) -> Any:
+        ran.append(lease.owner)
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(calls, "begin_row", begin_row)
+    work = LiftedTasks(YARD, cast("Any", SimpleNamespace(run=run)), lease, SystemClock())
+    running = asyncio.create_task(work.run(TASK, "job"))
+    await wait_until(lambda: asked != [], description="the call to be asked for")
+    assert ran == []
+    lease.hold("two")
+    async with asyncio.timeout(10):
+        await asyncio.gather(running, return_exceptions=True)
+    assert ran == ["two"]
+
+
 async def test_a_child_that_cannot_open_its_app_for_want_of_a_server_stops_when_told_to(line: Line) -> None:
     async def away(*_: object) -> dict[str, int]:
         raise StoreUnavailable("gone")

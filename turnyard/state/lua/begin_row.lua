@@ -3,7 +3,8 @@
 -- KEYS  ingress  names the shard. Others carry its hash tag: h:<store>:calls, h:<store>:log, the head, workers, w:<owner>
 -- ARGV  session key, store ordinal, call, owner, task (arq job id)
 -- Returns code: OK | ALREADY (the same pair again) followed by name and arguments as stored, tenant, session, user, agent, turn,
---       deadline ms, tries; FENCED (outcome there, another task's, owner not alive) or GONE (no row): do not run.
+--       deadline ms, tries; FENCED (outcome there, another task's) or GONE (no row): do not run. LOST: the owner is
+--       not alive, which says nothing about the row: begin it under the next name.
 -- What the tool may take counts from here; waiting for a task had a bound of its own.
 -- A lost reply: repeat, the same pair answers ALREADY.
 local function main()
@@ -11,7 +12,7 @@ local function main()
   local r = not h.new and row(h, ord, c)
   if not r then return {'GONE'} end
   local lease = call('ZSCORE', WORKERS, owner)
-  if not lease or lease == '-inf' then return {'FENCED'} end
+  if not lease or lease == '-inf' then return {'LOST'} end
   if r.o or r.s ~= 'parked' or r.k ~= 'lift' or r.tk and not (r.tk == owner and r.tj == task) then
     if r.tk == owner and r.tj == task then
       drop_task(h, r)

@@ -20,6 +20,7 @@ local function read_rows(h, out)
       if not r or r.s ~= 'parked' or r.o then
         out.strays[#out.strays + 1] = c
       else
+        out.parked = out.parked + 1
         if r.aw == 1 then out.awaited = out.awaited + 1 end
         local due = call('ZSCORE', DEADLINES, call_member(h, r))
         if not due then out.undated[#out.undated + 1] = c elseif NOW - due > out.overdue_ms then out.overdue_ms = NOW - due end
@@ -47,10 +48,7 @@ local function read_items(h, out)
   for _, it in ipairs(items(next_key(h.sid))) do
     if it.du then
       out.delayed = out.delayed + 1
-      if not call('ZSCORE', DEADLINES, delay_member(h, it)) then
-        out.unscheduled = out.unscheduled + 1
-        if tonumber(it.du) > NOW then out.forgotten = out.forgotten + 1 end
-      end
+      if not call('ZSCORE', DEADLINES, delay_member(h, it)) then out.unscheduled = out.unscheduled + 1 end
     elseif it.w == '1' then
       out.undelayed = out.undelayed + 1
     end
@@ -90,7 +88,7 @@ local function main()
     in_flow = call('ZSCORE', flow_key(flow), h.sid) and 1 or 0,
     flow_listed = call('ZSCORE', FLOWS, flow) and 1 or 0,
     flow_blocked = call('HGET', LIMITS, 'b:' .. flow) or false,
-    awaited = 0, wakers = 0, undelayed = 0, delayed = 0, joining = 0, users = 0, unscheduled = 0, forgotten = 0, inbox_stores = 0,
+    parked = 0, awaited = 0, wakers = 0, undelayed = 0, delayed = 0, joining = 0, users = 0, unscheduled = 0, inbox_stores = 0,
     overdue_ms = 0, strays = {}, undated = {}, unheld = {}, gaps = {}, jobs = {},
     now = NOW, ingress = call('XLEN', KEYS[1]),
   }

@@ -96,15 +96,10 @@ def _parked(facts: dict[str, Any]) -> Iterator[Broken]:
 
 
 def _delayed(facts: dict[str, Any]) -> Iterator[Broken]:
-    """Every delayed message has its deadline: nothing else would wake an idle session for it."""
-    idle = facts["head"]["st"] == "idle" and not facts["head"]["pz"]
-    missing = facts["unscheduled"] if idle else facts["forgotten"]
-    if missing:
-        yield (
-            "a delayed message has its deadline",
-            f"{missing} of {facts['delayed']} have none",
-            "send the session a message: it takes them",
-        )
+    """Every delayed message of an idle session has its deadline: nothing else would wake it."""
+    if facts["head"]["st"] == "idle" and not facts["head"]["pz"] and facts["unscheduled"]:
+        detail = f"{facts['unscheduled']} of {facts['delayed']} have none"
+        yield "a delayed message has its deadline", detail, "send the session a message: it takes them"
 
 
 def _rows(facts: dict[str, Any]) -> Iterator[Broken]:
