@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.servers import clean, redis_client, redis_url
+from tests.servers import clean, plain_url, redis_client, redis_url
 from tests.spec_report import SpecReport
 
-__all__ = ["clean", "redis_client", "redis_url"]
+__all__ = ["clean", "plain_url", "redis_client", "redis_url"]
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -7,6 +7,7 @@ a test about durability starts a server of its own through `turnyard.state.embed
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import subprocess
 import tempfile
@@ -21,6 +22,7 @@ from redis.asyncio import Redis
 
 from turnyard.state.binaries import find_server
 from turnyard.state.connection import connect
+from turnyard.state.target import parse_target
 
 START_WAIT_S = 10.0
 
@@ -68,26 +70,53 @@ def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
         time.sleep(0.02)
 
 
+# `cluster`: the suites that reach their server by `redis_url` and `clean` run on a cluster (`make topologies`).
+TOPOLOGY = os.environ.get("TURNYARD_TEST_TOPOLOGY", "plain")
+SHARDS = 16 if TOPOLOGY == "cluster" else None
+
+
 @pytest.fixture(scope="session")
 def redis_url() -> Iterator[str]:
     """The URL of this test process's server, which may hold what other tests left; add `clean` to start from nothing."""
-    with private_server() as url:
-        yield url
+    if TOPOLOGY == "cluster":
+        from tests.topologies import a_cluster
+
+        with a_cluster() as cluster:
+            yield cluster.url
+    else:
+        with private_server() as url:
+            yield url
 
 
 @pytest.fixture
 def clean(redis_url: str) -> str:
     """The URL of this test process's server, flushed before the test: data and scripts."""
-    with redis.Redis.from_url(redis_url, socket_timeout=5) as client:
-        client.flushall()
-        client.script_flush()
-        client.config_resetstat()
+    target = parse_target(redis_url)
+    for url in [target.node_url(seed) for seed in target.seeds] or [redis_url]:
+        with redis.Redis.from_url(url, socket_timeout=5) as client:
+            client.flushall()
+            client.script_flush()
+            if target.kind == "cluster":
+                client.function_flush()
+            client.config_resetstat()
     return redis_url
+
+
+@pytest.fixture
+def plain_url(clean: str) -> Iterator[str]:
+    """The URL of one plain server beside the deployment: what carries lifted tools."""
+    if TOPOLOGY == "cluster":
+        with private_server() as url:
+            yield url
+    else:
+        yield clean
 
 
 @pytest_asyncio.fixture
 async def redis_client(clean: str) -> AsyncIterator[Redis]:
     """A client of the flushed server, made by the product's own factory."""
+    if TOPOLOGY == "cluster":
+        pytest.skip("about one plain server")
     client = connect(clean)
     yield client
     await client.aclose()

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from turnyard.errors import StoreUnavailable
 from turnyard.state import fleet, upkeep
 
 from .rooms import Rooms
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from turnyard.state.yard import Shard, Yard
 
@@ -42,6 +44,8 @@ class Leases:
         self._pid = os.getpid()
         self._lease_ms = round(timing.lease_s * 1000)
         self._lists: dict[str, dict[str, list[str]]] = {}
+        self._beat_s = timing.beat_s
+        self._flights: dict[tuple[str, int], asyncio.Task[fleet.Beat]] = {}
         self._rooms: dict[str, Rooms] = {}
         self._parts: dict[str, list[int]] = {}
 
@@ -60,11 +64,14 @@ class Leases:
             return Renewal(lost=True)
         rooms = self._rooms_of(owner, capacity)
         asked = rooms.ask() if rooms else [None] * len(self._yard.shards)
-        pairs = zip(self._yard.shards, asked, strict=True)
-        beats = await asyncio.gather(*(self._beat(shard, owner, held, able, room) for shard, room in pairs))
+        beats = await self._all(owner, partial(self._beat, owner=owner, held=held, able=able), asked)
         if any(b.lost for b in beats):
             self._forget(owner)
             return Renewal(lost=True)
+        if len(beats) < len(self._yard.shards):
+            raise StoreUnavailable(
+                f"{len(self._yard.shards) - len(beats)} of {len(self._yard.shards)} shards did not answer a beat in time"
+            )
         news: dict[str, Any] = {}
         if rooms:
             before = self._parts.get(owner)
@@ -79,8 +86,31 @@ class Leases:
         wanted = frozenset(level for b in beats for level in b.wanted)
         return Renewal(lost=False, wanted=wanted, news=news | ({"turns": turns} if turns else {}) | ({"rows": rows} if rows else {}))
 
+    async def _all(self, owner: str, beat: Callable[..., Coroutine[Any, Any, fleet.Beat]], asked: Sequence[int | None]) -> list[fleet.Beat]:
+        """Send a beat to every shard, and return what was answered to those before the next is due.
+
+        A shard that does not answer keeps its one beat in flight, and the others from nothing: their leases go on.
+        """
+        sent: list[asyncio.Task[fleet.Beat]] = []
+        late = {n for who, n in self._flights if who == owner}
+        for shard, room in zip(self._yard.shards, asked, strict=True):
+            if shard.n not in late:
+                task = asyncio.create_task(beat(shard, room=room))
+                self._flights[owner, shard.n] = task
+                task.add_done_callback(partial(self._landed, (owner, shard.n)))
+                sent.append(task)
+        done: set[asyncio.Task[fleet.Beat]] = set()
+        if sent:
+            done, _ = await asyncio.wait(sent, timeout=self._beat_s)
+        return [task.result() for task in sent if task in done and not isinstance(task.exception(), StoreUnavailable)]
+
+    def _landed(self, flight: tuple[str, int], task: asyncio.Task[fleet.Beat]) -> None:
+        self._flights.pop(flight, None)
+        if not task.cancelled():
+            task.exception()  # said by whoever waited for it, if anybody did
+
     async def _beat(
-        self, shard: Shard, owner: str, held: Mapping[str, Sequence[str]] | None, able: Sequence[int], room: int | None
+        self, shard: Shard, *, owner: str, held: Mapping[str, Sequence[str]] | None, able: Sequence[int], room: int | None
     ) -> fleet.Beat:
         here = _UNCOMPARED if held is None else held.get(str(shard.n), ())
         return await fleet.beat(shard, owner, held=here, lease_ms=self._lease_ms, able=able, room=room)

@@ -12,8 +12,8 @@ from turnyard.state.connection import connect
 pytestmark = pytest.mark.asyncio
 
 
-async def test_a_cancel_in_any_moment_of_a_command_ends_it(clean: str) -> None:
-    client = connect(clean, blocking=True)
+async def test_a_cancel_in_any_moment_of_a_command_ends_it(plain_url: str) -> None:
+    client = connect(plain_url, blocking=True)
     await client.ping()
     for moment in range(25):
         task = asyncio.create_task(client.execute_command("BLPOP", "nothing", 5))
@@ -26,8 +26,8 @@ async def test_a_cancel_in_any_moment_of_a_command_ends_it(clean: str) -> None:
     await client.aclose()
 
 
-async def test_a_server_that_takes_nothing_is_given_up_after_the_sockets_timeout(clean: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    client = connect(clean)
+async def test_a_server_that_takes_nothing_is_given_up_after_the_sockets_timeout(plain_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = connect(plain_url)
     connection = await client.connection_pool.get_connection("SET")
     connection.socket_timeout = 0.05
     monkeypatch.setattr(connection._writer, "drain", asyncio.Event().wait)  # the server reads nothing, so it never drains

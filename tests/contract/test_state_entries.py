@@ -30,7 +30,7 @@ async def test_odd_tags_and_origins_come_back_byte_for_byte_from_entries_and_fro
     notice = {"text": "news", **ODD}
     folded = {"summary": "it went well", "subsumes": [{"id": "1", **ODD}, {"id": "2", **ODD}]}
     view = await scene.commit(view, append=(Note(NOTICE, notice), Note(COMPACTION, folded)))
-    other = await Yard.open(await _url(scene))
+    other = await Yard.open(scene.url)
     try:
         seen = {r.type: r.body for r in await read_log(other.shards[0], view.store, limit=50)}
     finally:
@@ -66,7 +66,7 @@ async def test_each_arrival_is_claimed_once_however_many_race_for_it(scene: Scen
 async def test_what_a_turn_appends_is_seen_by_a_second_client_at_once_and_is_nobodys_arrival(scene: Scene) -> None:
     view = await scene.open_turn(await scene.worker())
     view = await scene.commit(view, append=(Note(NOTICE, {"text": "aside"}),))
-    other = await Yard.open(await _url(scene))
+    other = await Yard.open(scene.url)
     try:
         assert [r.body["text"] for r in await read_log(other.shards[0], view.store) if r.type == NOTICE] == ["aside"]
     finally:
@@ -77,7 +77,3 @@ async def test_what_a_turn_appends_is_seen_by_a_second_client_at_once_and_is_nob
     view = await scene.commit(view, append=(Say({"text": "bye"}),), ending="finish")
     assert view.ended
     assert await scene.state() == "idle"
-
-
-async def _url(scene: Scene) -> str:
-    return f"unix://{scene.yard.redis.connection_pool.connection_kwargs['path']}"

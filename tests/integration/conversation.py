@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tests.servers import SHARDS
 from turnyard.records.ids import body_hash, new_job_id, session_key, store_key
 from turnyard.records.jobs import Job
 from turnyard.records.log import ASSISTANT, CALL, RESULT, USER, LogRecord
@@ -83,9 +84,11 @@ class Talk:
 
     async def quiet(self) -> bool:
         """Tell whether no slot is taken and nothing is counted to any worker."""
-        keys = self.yard.shards[0].keys
-        redis = self.yard.shards[0].redis
-        return await redis.zcard(keys.prefix + "running") == 0 and not any(w.running for w in await self.workers())
+        return await self.running() == 0 and not any(w.running for w in await self.workers())
+
+    async def running(self) -> int:
+        """Return how many slots are taken."""
+        return sum([await shard.redis.zcard(shard.keys.prefix + "running") for shard in self.yard.shards])
 
 
 def check_log(records: list[LogRecord]) -> None:
@@ -108,6 +111,6 @@ def check_log(records: list[LogRecord]) -> None:
 @pytest.fixture
 async def talk(clean: str) -> AsyncIterator[Talk]:
     """A tenant of a fresh yard."""
-    yard = await Yard.open(clean)
+    yard = await Yard.open(clean, shards=SHARDS)
     yield Talk(yard)
     await yard.aclose()

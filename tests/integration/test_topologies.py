@@ -6,10 +6,13 @@ import pytest
 
 from tests.topologies import SHARDS, a_pair, clean_cluster, cluster
 from turnyard.errors import ConfigError
+from turnyard.records.ids import new_job_id
 from turnyard.state import upkeep
 from turnyard.state.connection import connect
+from turnyard.state.jobs import JobWatch
 from turnyard.state.target import lifted_target, parse_target
 from turnyard.state.yard import Yard
+from turnyard.testing import wait_until
 
 __all__ = ["clean_cluster", "cluster"]
 
@@ -26,6 +29,17 @@ async def test_each_shard_is_where_its_slot_is_and_all_masters_hold_some(clean_c
     again = await Yard.open(clean_cluster)
     assert len(again.shards) == SHARDS
     await again.aclose()
+
+
+async def test_an_end_that_one_master_announces_is_heard_by_who_listens_at_another(clean_cluster: str) -> None:
+    yard = await Yard.open(clean_cluster, shards=SHARDS)
+    watch = await JobWatch.start(yard)
+    for shard in yard.shards:
+        job = new_job_id(shard.n)
+        await shard.redis.publish(watch.channel, job)
+        await wait_until(lambda job=job: job in watch._ended, description="the end to be heard")
+    await watch.aclose()
+    await yard.aclose()
 
 
 async def test_a_node_of_a_cluster_is_refused_as_a_plain_server_and_a_plain_one_as_a_cluster(clean_cluster: str, clean: str) -> None:

@@ -41,8 +41,9 @@ OK = {"content": "done", "is_error": False}
 class Scene:
     """A yard, its sessions and its workers. Sessions are named by their readable id, `s` where none is said."""
 
-    def __init__(self, yard: Yard) -> None:
+    def __init__(self, yard: Yard, url: str) -> None:
         self.yard = yard
+        self.url = url
         self.now_ms = START_MS
         self._lists: dict[str, Lists] = {}
         self._serials: dict[str, int] = {}
@@ -51,7 +52,7 @@ class Scene:
 
     @classmethod
     async def open(cls, url: str, *, shards: int | None = None, schemas: Schemas = THIS_VERSION) -> Scene:
-        scene = cls(await Yard.open(url, shards=shards, library=Library(clock_lua=CLOCK), schemas=schemas))
+        scene = cls(await Yard.open(url, shards=shards, library=Library(clock_lua=CLOCK), schemas=schemas), url)
         await scene.pass_ms(0)
         return scene
 
@@ -72,25 +73,36 @@ class Scene:
         for shard in self.yard.shards:
             await shard.redis.set(shard.keys.prefix + "test:now", self.now_ms)
 
+    async def servers(self) -> list[Any]:
+        """Return a client of each server that holds anything of this deployment."""
+        clients = [self.yard.redis, *(shard.redis for shard in self.yard.shards)]
+        return list({await client.connection_pool.address(): client for client in clients}.values())
+
     async def leaks(self) -> list[str]:
         """Return the keys that no row of LIFETIMES knows, or that should have a TTL and have none."""
         found: list[str] = []
-        for key in [k.decode() for k in await self.yard.redis.keys("*") if not k.endswith(b"test:now")]:
-            row = next((life for pattern, life in LIFETIMES.items() if re.fullmatch(pattern, key)), None)
-            if row is None or (row.startswith("TTL") and "end" not in row and await self.yard.redis.ttl(key) < 0):
-                found.append(key)
+        for redis in await self.servers():
+            for key in [k.decode() for k in await redis.keys("*") if not k.endswith(b"test:now")]:
+                row = next((life for pattern, life in LIFETIMES.items() if re.fullmatch(pattern, key)), None)
+                if row is None or (row.startswith("TTL") and "end" not in row and await redis.ttl(key) < 0):
+                    found.append(key)
         return found
 
     async def snapshot(self) -> dict[bytes, tuple[bytes, int]]:
         """Return every key as it is, for `rewind`."""
-        r = self.yard.redis
-        return {key: (await r.dump(key), max(0, await r.pexpiretime(key))) for key in await r.keys("*")}
+        found: dict[bytes, tuple[bytes, int]] = {}
+        for redis in await self.servers():
+            found |= {key: (await redis.dump(key), max(0, await redis.pexpiretime(key))) for key in await redis.keys("*")}
+        return found
 
     async def rewind(self, snapshot: dict[bytes, tuple[bytes, int]]) -> None:
         """Bring the server back to a snapshot, as a failover that lost the last writes does; its clock goes on."""
-        await self.yard.redis.flushall()
+        for redis in await self.servers():
+            await redis.flushall()
+        homes = {shard.keys.prefix.encode(): shard.redis for shard in self.yard.shards}
         for key, (value, ttl) in snapshot.items():
-            await self.yard.redis.restore(key, ttl, value, absttl=ttl > 0)
+            home = homes.get(key.partition(b"}")[0] + b"}:", self.yard.redis)
+            await home.restore(key, ttl, value, absttl=ttl > 0)
         await self.pass_ms(0)
 
     async def forget_scripts(self) -> None:

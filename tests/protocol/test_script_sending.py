@@ -166,7 +166,7 @@ async def test_what_still_waits_when_the_process_closes_is_told_so(scene: Scene)
 
 async def test_two_processes_of_different_versions_use_one_server_side_by_side(scene: Scene, clean: str) -> None:
     clock = "local function now() return tonumber(call('GET', P .. 'test:now')) + 0 end\n"
-    other = Scene(await Yard.open(clean, library=Library(clock_lua=clock)))
+    other = Scene(await Yard.open(clean, library=Library(clock_lua=clock)), clean)
     assert other.yard.shards[0].scripts._library.version != scene.yard.shards[0].scripts._library.version
     owner = await scene.worker()
     await other.say("a")

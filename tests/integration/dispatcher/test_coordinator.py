@@ -196,7 +196,7 @@ async def test_a_plan_that_was_lost_or_rewound_is_made_again_from_the_shards(wid
 async def test_a_shard_that_lost_its_part_gets_one_and_the_sum_never_exceeds_the_limit(wide: Scene) -> None:
     coordinator = Coordinator(wide.yard, settings(64))
     await coordinator.look()
-    await wide.yard.redis.hdel(wide.yard.shards[5].keys.limits, "max", "plan")
+    await wide.yard.shards[5].redis.hdel(wide.yard.shards[5].keys.limits, "max", "plan")
     await coordinator.look()
     parts = await parts_of(wide)
     assert sum(parts) == 64

@@ -33,13 +33,13 @@ async def running(url: str, run: lifted.Run, *, most: int = 2) -> AsyncGenerator
 
 
 @pytest.fixture
-async def queue(clean: str) -> AsyncIterator[LiftQueue]:
-    sender = LiftQueue(clean)
+async def queue(plain_url: str) -> AsyncIterator[LiftQueue]:
+    sender = LiftQueue(plain_url)
     yield sender
     await sender.aclose()
 
 
-async def test_a_task_runs_once_with_the_name_of_its_call_and_its_job(clean: str, queue: LiftQueue, redis_client: Redis) -> None:
+async def test_a_task_runs_once_with_the_name_of_its_call_and_its_job(plain_url: str, queue: LiftQueue, redis_client: Redis) -> None:
     ran: list[tuple[LiftedTask, str]] = []
     done = asyncio.Event()
 
@@ -48,7 +48,7 @@ async def test_a_task_runs_once_with_the_name_of_its_call_and_its_job(clean: str
         done.set()
 
     assert await queue.enqueue(TASK, job=job_id("call_1", 0), queue="q")
-    async with running(clean, run):
+    async with running(plain_url, run):
         await asyncio.wait_for(done.wait(), 10)
     assert ran == [(TASK, "call_1:0")]
     assert [key for key in await redis_client.keys("arq:*") if not key.endswith((b"health-check", b"hint"))] == []
@@ -67,7 +67,7 @@ async def test_the_same_relay_is_taken_once_and_the_next_one_again(queue: LiftQu
     assert await queue.enqueue(TASK, job=job_id("call_1", 1), queue="q")
 
 
-async def test_a_drain_takes_nothing_more_and_waits_for_what_runs(clean: str, queue: LiftQueue, redis_client: Redis) -> None:
+async def test_a_drain_takes_nothing_more_and_waits_for_what_runs(plain_url: str, queue: LiftQueue, redis_client: Redis) -> None:
     started, release = asyncio.Event(), asyncio.Event()
     ended: list[str] = []
 
@@ -77,7 +77,7 @@ async def test_a_drain_takes_nothing_more_and_waits_for_what_runs(clean: str, qu
         ended.append(job)
 
     await queue.enqueue(TASK, job="first", queue="q")
-    async with running(clean, run) as drain:
+    async with running(plain_url, run) as drain:
         await asyncio.wait_for(started.wait(), 10)
         drain.set()
         await queue.enqueue(TASK, job="second", queue="q")
@@ -86,7 +86,9 @@ async def test_a_drain_takes_nothing_more_and_waits_for_what_runs(clean: str, qu
     assert await redis_client.zrange(queue_key("q"), 0, -1) == [b"second"]
 
 
-async def test_the_mark_of_a_running_task_lapses_within_a_minute_of_its_process(clean: str, queue: LiftQueue, redis_client: Redis) -> None:
+async def test_the_mark_of_a_running_task_lapses_within_a_minute_of_its_process(
+    plain_url: str, queue: LiftQueue, redis_client: Redis
+) -> None:
     started, release = asyncio.Event(), asyncio.Event()
 
     async def run(task: LiftedTask, job: str) -> None:
@@ -94,7 +96,7 @@ async def test_the_mark_of_a_running_task_lapses_within_a_minute_of_its_process(
         await release.wait()
 
     await queue.enqueue(TASK, job="first", queue="q")
-    async with running(clean, run):
+    async with running(plain_url, run):
         await asyncio.wait_for(started.wait(), 10)
         assert 0 < await redis_client.pttl("arq:in-progress:first") <= 60_000
         release.set()

@@ -99,7 +99,7 @@ async def test_stopped_between_begin_and_the_first_step_the_turn_goes_on_elsewhe
     roles.dispatcher(clean)
 
     async def some_begun() -> bool:
-        return await talk.yard.shards[0].redis.zcard(talk.yard.shards[0].keys.prefix + "running") > 0
+        return await talk.running() > 0
 
     await wait_until(some_begun, description="turns to be admitted")
     first.process.send_signal(signal.SIGTERM)
