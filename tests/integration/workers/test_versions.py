@@ -97,7 +97,7 @@ async def test_a_turn_never_goes_back_to_an_older_version_and_explain_says_what_
 
     async def waits() -> bool:
         found = await explain(talk.yard, tenant=TENANT, session="s1")
-        return found is not None and found.code == "no_capacity"
+        return found is not None and found.code == "only_older_version"
 
     await wait_until(waits, description="the turn to wait for its version")
     assert (await talk.done(await talk.say("s2", "hi"))).state == "succeeded"
