@@ -9,6 +9,7 @@ import pytest
 from turnyard.errors import Unsupported
 from turnyard.state.keys import LAYOUT
 from turnyard.state.schema import THIS_VERSION, Schemas, read_layout
+from turnyard.state.scripts import Library
 from turnyard.state.yard import Yard
 
 OLD, NEW, NEXT = Schemas(1, 1), Schemas(1, 2), Schemas(2, 3)
@@ -62,3 +63,11 @@ async def test_a_server_that_forgot_its_scripts_and_its_data_is_taught_again(cle
 def test_this_version_knows_the_schema_it_writes() -> None:
     assert THIS_VERSION.oldest <= THIS_VERSION.newest
     assert str(NEW) == "1 to 2"
+
+
+async def test_the_scripts_leave_room_for_more_names(redis_client: Any) -> None:
+    """Lua refuses a library with more than 200 names at once: whoever comes near it moves helpers into the script that uses them."""
+    head, _, body = Library().source.partition("\n")
+    more = "\n".join(f"local spare_{i} = {i}" for i in range(5))
+    await redis_client.function_load(f"{head.replace('name=turnyard_', 'name=roomy_')}\n{more}\n{body.replace('ty_', 'roomy_ty_')}")
+    await redis_client.function_delete(head.partition("name=turnyard_")[2].join(["roomy_", ""]))
