@@ -28,6 +28,7 @@ plain = app.agent("plain", model="scripted:plain.yaml", instructions="Be brief."
 with_tool = app.agent("tool", model="scripted:tool.yaml", instructions="Be brief.", tools=[add])
 told = app.agent("stamped", model=stamped("plain.yaml"), instructions="Be brief.")
 slow = app.agent("slow", model=stamped("slow.yaml"), instructions="Be slow.")
+steady = app.agent("steady", model=stamped("steady.yaml"), instructions="Take your time.")
 stepping = app.agent(
     "stepping", model=stamped("stepping.yaml"), instructions="Go on and on.", tools=[add], limits=Limits(model_calls=100_000)
 )

@@ -10,9 +10,23 @@ from types import ModuleType
 
 from benches.options import Options
 from benches.results import GOALS, Result, Unmeasured
-from benches.rows import blocked, commands, handoff, latency, recovery, round_trips, sessions, speed, stored
+from benches.rows import admission, blocked, commands, cut_off, handoff, hot, kept, latency, recovery, round_trips, sessions, speed, stored
 
-MODULES: tuple[ModuleType, ...] = (speed, latency, round_trips, commands, stored, recovery, handoff, blocked, sessions)
+MODULES: tuple[ModuleType, ...] = (
+    speed,
+    latency,
+    round_trips,
+    commands,
+    stored,
+    recovery,
+    cut_off,
+    handoff,
+    blocked,
+    hot,
+    admission,
+    sessions,
+    kept,
+)
 NAMES = tuple(name for name in GOALS if any(name in module.NAMES for module in MODULES))
 
 

@@ -48,10 +48,10 @@ class Submitter:
         self._watch = watch
         self._agent = agent
 
-    async def send(self, session: str, text: str = TEXT) -> str:
+    async def send(self, session: str, text: str = TEXT, *, tenant: str = "default") -> str:
         """Send one message; return its job."""
-        job = new_job_id(shard_of(session_key("default", session), len(self._yard.shards)))
-        message = UserMessage("default", session, self._agent, {"text": text}, job, "h", notify=self._watch.channel)
+        job = new_job_id(shard_of(session_key(tenant, session), len(self._yard.shards)))
+        message = UserMessage(tenant, session, self._agent, {"text": text}, job, "h", notify=self._watch.channel)
         answer = await accept_message(self._yard, message)
         if answer.code != "accepted":
             raise Unmeasured(f"a message for session {session} was not accepted: {answer.code}")

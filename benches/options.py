@@ -17,6 +17,7 @@ class Options:
     latency_per_s: float = 20.0
     idle_s: float = 5.0
     kills: int = 10
+    cuts: int = 3
     stored_sessions: int = 20
     stored_turns: int = 100
     idle_sessions: int = 100_000
@@ -37,6 +38,7 @@ QUICK = Options(
     latency_s=3.0,
     idle_s=1.0,
     kills=1,
+    cuts=1,
     stored_sessions=5,
     stored_turns=40,
     idle_sessions=1000,

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,11 +36,11 @@ class Stack:
     server: subprocess.Popen[bytes]
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict[str, subprocess.Popen[bytes]])
 
-    def start(self, name: str, *command: str, env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
-        """Start `python COMMAND…` as a role of this deployment; `env` is added to its environment."""
+    def start(self, name: str, *command: str, env: dict[str, str] | None = None, prefix: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+        """Start `python COMMAND…` as a role of this deployment; `env` is added to its environment, `prefix` stands before python."""
         environment = {**os.environ, "REDIS_URL": self.url, "PYTHONPATH": str(ROOT), VARIABLE: str(self.stamps), **(env or {})}
         with (self.folder / f"{name}.log").open("wb") as log:
-            words = [*leash(), sys.executable, *command]
+            words = [*leash(), *prefix, sys.executable, *command]
             process = subprocess.Popen(words, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.processes[name] = process
         return process
@@ -152,10 +152,10 @@ def yard(*, workers: int = 1, children: int = 2, concurrency: int = 500, max_tur
         yield stack
 
 
-def start_worker(stack: Stack, name: str, *, children: int = 2, concurrency: int = 500) -> None:
-    """Start a worker of the benches' app; it registers some time later."""
-    words = ["--redis", stack.url, "--app", "benches/app.py:app", "--processes", str(children), "--concurrency", str(concurrency)]
-    stack.start(name, "-m", "workers", *words)
+def start_worker(stack: Stack, name: str, *, children: int = 2, concurrency: int = 500, url: str = "", prefix: Sequence[str] = ()) -> None:
+    """Start a worker of the benches' app, which reaches the server by `url`; it registers some time later."""
+    words = ["--redis", url or stack.url, "--app", "benches/app.py:app", "--processes", str(children), "--concurrency", str(concurrency)]
+    stack.start(name, "-m", "workers", *words, prefix=prefix)
 
 
 @contextlib.contextmanager

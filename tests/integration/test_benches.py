@@ -18,6 +18,7 @@ PROMISED = {
     *("plain_turns_per_s", "tool_turns_per_s", "accepted_to_model_p50_ms", "accepted_to_model_p99_ms", "round_trips_per_step"),
     *("commands_sent_per_plain_turn", "commands_counted_per_plain_turn", "bytes_per_plain_turn", "cpu_s_per_1000_plain_turns"),
     *("child_kill_recovery_s", "worker_kill_recovery_s", "sigterm_handoff_s", "script_blocked_p999_ms"),
+    *("host_cut_recovery_s", "hot_tenant_delay_slots", "admit_at_cap_growth", "kept_after_twice_the_turns"),
     *("idle_session_bytes", "parked_call_bytes"),
 }
 
