@@ -90,6 +90,7 @@ class Dispatcher:
             weights={name: t.weight for name, t in settings.tenants.items()},
             begin_by_ms=self._timing.begin_by_ms,
             quantum_ms=self._timing.quantum_ms,
+            relay_ms=_RELAY_LEASES * self._timing.lease_ms,
         )
 
     async def _until_it_has_a_part(self, shard: Shard, name: str) -> None:

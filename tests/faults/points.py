@@ -11,7 +11,6 @@ import signal
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import redis
 
@@ -63,6 +62,8 @@ READS = frozenset(
         "lrange",
         "dbsize",
         "inspect",
+        "subscribe",
+        "unsubscribe",
     )
 )
 POPS = frozenset(("blmpop", "blpop"))
@@ -248,19 +249,40 @@ class Watch:
         return MODES[point.mode].fault(self.deployment)
 
 
-def enumerate_points(runs: list[list[str]]) -> list[Point]:
-    """Return the points of these golden runs: a kill before and after each moment, other modes at the first of its kind."""
-    common = [moment for moment in runs[0] if all(moment in run for run in runs)]
-    points = [Point(moment, mode) for moment in common for mode in ("before", "after") if not (mode == "before" and _pops(moment))]
-    for moment in common:
+# What happens in one run: one point, or a first one whose recovery is harmed in turn.
+Plan = tuple[Point, ...]
+
+
+def parse_plan(name: str) -> Plan:
+    """Read the name of a point or of several that are joined by +."""
+    return tuple(Point.parse(part) for part in name.split("+"))
+
+
+def name_of(plan: Plan) -> str:
+    """Return a plan's name."""
+    return "+".join(map(str, plan))
+
+
+def plans_of(golden: list[str]) -> list[Plan]:
+    """Return the plans of a golden run's moments: a kill before and after each, other modes at the first of its kind."""
+    points = [point for moment in golden for point in kills(moment)]
+    for moment in golden:
         if moment.endswith("#1") and not _pops(moment):
-            points += [Point(moment, mode) for mode in _other_modes(moment)]
-    return [*points, Point(WHOLE_RUN, "slow")]
+            points += [Point(moment, mode) for mode in MODES if mode not in ("before", "after", "slow")]
+    return [(point,) for point in [*points, Point(WHOLE_RUN, "slow")]]
+
+
+def recoveries(first: Point, seen: list[str], golden: list[str]) -> list[Plan]:
+    """Return plans that harm the recovery from a first point: its commands (`seen`) of a kind that a golden run (`golden`) has not."""
+    kinds = {moment.partition("#")[0] for moment in golden}
+    fresh = {kind: moment for moment in reversed(seen) if (kind := moment.partition("#")[0]) not in kinds}
+    return [(first, point) for moment in reversed(fresh.values()) for point in kills(moment)]
+
+
+def kills(moment: str) -> list[Point]:
+    """Return the kills at a moment; one that only brings something is nothing before it did."""
+    return [Point(moment, mode) for mode in ("before", "after") if mode == "after" or not _pops(moment)]
 
 
 def _pops(moment: str) -> bool:
     return moment.partition("#")[0].rpartition(":")[2] in POPS
-
-
-def _other_modes(moment: str) -> Any:
-    return [mode for mode in MODES if mode not in ("before", "after", "slow")]

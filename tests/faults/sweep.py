@@ -22,13 +22,24 @@ from pathlib import Path
 from tests.faults.checks import Cost, findings
 from tests.faults.deployment import Deployment
 from tests.faults.golden import BOUND_S, Golden
-from tests.faults.points import MODES, Point, Watch, enumerate_points
+from tests.faults.points import MODES, Plan, Point, Watch, name_of, parse_plan, plans_of, recoveries
 from turnyard.state.audit import audit
 from turnyard.state.fleet import list_workers
 from turnyard.state.yard import Yard
 
 READY_S = 20.0
 RECORDED = 2
+# Kills after which the recovery itself, with the start of what died, is swept.
+RECOVERED = (
+    "worker.child:commit#2:before",
+    "worker:beat#1:after",
+    "lifted.child:accept#1:before",
+    "lifted:beat#1:after",
+    "dispatcher:dispatch#1:after",
+    "platform:exec#1:before",
+    "sender:sent#1:before",
+    "submitter:accept#1:before",
+)
 SLOW_BOUND_S = 90.0
 _LOGS = 1000
 
@@ -88,6 +99,7 @@ class Sweep:
             while self._healing:
                 self.tend()
                 await asyncio.sleep(0.01)
+            await self.ready()  # what died may be harmed once more while it starts
             wrong = await findings(golden, _cost(points))
         except TimeoutError as error:
             wrong = [str(error)]
@@ -109,8 +121,8 @@ def _cost(points: Sequence[Point]) -> Cost:
     return Cost(sum(c.repeats for c in costs), sum(c.unknown for c in costs))
 
 
-async def record(sweep: Sweep) -> list[Point]:
-    """Return the points that golden runs without harm have in common.
+async def record(sweep: Sweep) -> list[Plan]:
+    """Return what golden runs without harm have in common as plans, and those of what follows after a few first kills.
 
     Raises:
         AssertionError: a run without harm is not as it must be.
@@ -120,7 +132,13 @@ async def record(sweep: Sweep) -> list[Point]:
         wrong = await sweep.run([])
         assert not wrong, f"a run without harm is wrong: {wrong}"
         runs.append(list(sweep.watch.seen))
-    return enumerate_points(runs)
+    golden = [moment for moment in runs[0] if all(moment in run for run in runs)]
+    plans = plans_of(golden)
+    for first in map(Point.parse, RECOVERED):
+        # A first kill that fails is a point of its own and is reported as such.
+        await sweep.run([first])
+        plans += recoveries(first, sweep.watch.seen, golden)
+    return plans
 
 
 @dataclass
@@ -131,37 +149,41 @@ class Score:
     reached: int = 0
     failures: int = 0
 
-    def add(self, point: Point, wrong: list[str] | None, *, took_s: float) -> None:
+    def add(self, name: str, wrong: list[str] | None, *, took_s: float) -> None:
         """Count a point, and say what is worth saying."""
         if wrong is None:
-            print(f"not reached: {point}", flush=True)
+            print(f"not reached: {name}", flush=True)
             return
         self.reached += 1
         self.failures += bool(wrong)
         if wrong:
-            print(f"FAILED {point} ({took_s:.1f} s): {'; '.join(wrong)}\n  make sweep ONLY='{point}'", flush=True)
+            print(f"FAILED {name} ({took_s:.1f} s): {'; '.join(wrong)}\n  make sweep ONLY='{name}'", flush=True)
         elif self.verbose:
-            print(f"{took_s:5.1f} s  {point}", flush=True)
+            print(f"{took_s:5.1f} s  {name}", flush=True)
 
 
-async def _take(sweep: Sweep, points: deque[Point], score: Score) -> None:
-    while points:
-        point, started = points.popleft(), time.monotonic()
-        wrong = await sweep.run([point])
+async def _take(sweep: Sweep, plans: deque[Plan], score: Score) -> None:
+    while plans:
+        plan, started = plans.popleft(), time.monotonic()
+        wrong = await sweep.run(plan)
         if wrong is None:
-            wrong = await sweep.run([point])
-        score.add(point, wrong, took_s=time.monotonic() - started)
+            wrong = await sweep.run(plan)
+        score.add(name_of(plan), wrong, took_s=time.monotonic() - started)
     wrong = [f"{found.session}: {found.invariant}: {found.detail}" for found in await audit(sweep.yard, logs=_LOGS)]
     if wrong:
         score.failures += 1
         print(f"FAILED the audit at the end: {'; '.join(wrong)}", flush=True)
 
 
-def _chosen(points: list[Point], only: str | None) -> list[Point]:
+def _chosen(plans: list[Plan], only: str | None) -> list[Plan]:
     """Return the points that a name or a pattern means; one that was not recorded may still be named."""
     if only is None:
-        return points
-    return [point for point in points if fnmatch(str(point), only)] or [Point.parse(only)]
+        return plans
+    chosen = [plan for plan in plans if fnmatch(name_of(plan), only)]
+    try:
+        return chosen or [parse_plan(only)]
+    except ValueError as error:
+        sys.exit(f"no point is called {only!r}, and it cannot be one: {error}")
 
 
 async def main(directory: Path, only: str | None, *, jobs: int, verbose: bool) -> int:
@@ -176,15 +198,15 @@ async def main(directory: Path, only: str | None, *, jobs: int, verbose: bool) -
             yard = await Yard.open(deployment.url)
             stack.push_async_callback(yard.aclose)
             sweeps.append(Sweep(deployment, yard))
-        points = deque(_chosen(await record(sweeps[0]), only))
-        await asyncio.gather(*(_take(sweep, points, score) for sweep in sweeps))
+        plans = deque(_chosen(await record(sweeps[0]), only))
+        await asyncio.gather(*(_take(sweep, plans, score) for sweep in sweeps))
     print(f"points={score.reached} failures={score.failures}")
     return 1 if score.failures else 0
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Kill each process of a golden run at each of its commands, and check what is left.")
-    parser.add_argument("--only", metavar="POINT", help="one point, or a pattern of them")
+    parser.add_argument("--only", metavar="POINT", help="a point, or a pattern of them")
     parser.add_argument("--jobs", type=int, default=3, metavar="N", help="deployments side by side (default: %(default)s)")
     parser.add_argument("--verbose", action="store_true", help="name each point as it is done")
     given = parser.parse_args()

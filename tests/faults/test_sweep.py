@@ -13,7 +13,7 @@ import pytest_asyncio
 from tests.faults.checks import Cost, findings
 from tests.faults.deployment import Deployment
 from tests.faults.golden import Golden
-from tests.faults.points import MODES, Point, enumerate_points
+from tests.faults.points import MODES, Point, parse_plan, plans_of, recoveries
 from tests.faults.sweep import Sweep
 from turnyard.state.yard import Yard
 
@@ -37,7 +37,7 @@ async def sweep(deployment: Deployment) -> AsyncIterator[Sweep]:
 
 async def test_a_run_without_harm_costs_nothing_and_names_its_points(sweep: Sweep) -> None:
     assert await sweep.run([]) == []
-    points = enumerate_points([sweep.watch.seen])
+    points = [point for plan in plans_of(sweep.watch.seen) for point in plan]
     assert len({point.moment for point in points}) >= 40
     assert {point.mode for point in points} == set(MODES)
 
@@ -56,10 +56,21 @@ async def test_a_run_without_harm_costs_nothing_and_names_its_points(sweep: Swee
         "sender:sent#1:before",
         "worker.child:commit#3:restart",
         "worker.child:commit#1:stop",
+        "worker.child:commit#2:before+worker:tick#1:after",
     ],
 )
 async def test_whoever_dies_at_a_command_nothing_is_lost_doubled_or_left_over(sweep: Sweep, name: str) -> None:
-    assert await sweep.run([Point.parse(name)]) == []
+    assert await sweep.run(parse_plan(name)) == []
+
+
+async def test_a_recovery_is_harmed_at_the_commands_that_only_it_has() -> None:
+    first = Point("w:commit#2", "before")
+    plans = recoveries(first, ["w:commit#1", "w:commit#2", "s:tick#1", "s:tick#2", "w2:blmpop#7", "w:begin#2"], ["w:commit#1", "w:begin#1"])
+    assert [[str(point) for point in plan] for plan in plans] == [
+        ["w:commit#2:before", "s:tick#1:before"],
+        ["w:commit#2:before", "s:tick#1:after"],
+        ["w:commit#2:before", "w2:blmpop#7:after"],
+    ]
 
 
 async def test_a_check_that_finds_nothing_would_find_a_reply_that_is_missing_or_doubled(sweep: Sweep) -> None:

@@ -226,6 +226,30 @@ async def test_a_lifted_task_that_nobody_began_is_relayed_again_and_never_called
     assert (await scene.rows())[made.id]["re"] == 2
 
 
+@pytest.mark.parametrize(("relay_ms", "waits"), [(None, [30_000, 60_000, 120_000]), (1_000, [1_000, 2_000, 4_000])])
+async def test_the_time_until_the_next_relay_doubles_from_what_is_set(scene: Scene, relay_ms: int | None, waits: list[int]) -> None:
+    await set_limits(scene.yard.shards[0], relay_ms=relay_ms)
+    _, made = await lifted(scene, await scene.worker())
+    for relays, wait_ms in enumerate(waits, start=1):
+        await scene.pass_ms(wait_ms - 500)
+        await scene.tick(parts="d")
+        assert (await scene.rows())[made.id]["re"] == relays
+        await scene.pass_ms(501)
+        await scene.tick(parts="d")
+        assert (await scene.rows())[made.id]["re"] == relays + 1
+
+
+async def test_the_time_after_a_dead_task_follows_how_often_its_call_was_relayed(scene: Scene) -> None:
+    view, made = await lifted(scene, await scene.worker(), idempotent=True)
+    lifter = await scene.worker(role="lifted")
+    assert (await scene.begin_row(view, made.id, owner=lifter)).code == "OK"
+    await scene.tick(lifter, parts="")
+    assert (await scene.rows())[made.id]["re"] == 2
+    await scene.pass_ms(60_001)
+    await scene.tick(parts="d")
+    assert (await scene.rows())[made.id]["re"] == 3
+
+
 async def test_a_dead_lifted_workers_idempotent_task_is_relayed_again_up_to_a_bound(scene: Scene) -> None:
     owner = await scene.worker()
     view, made = await lifted(scene, owner, idempotent=True)

@@ -102,7 +102,7 @@ local function park_rows(list)
       call('ZADD', DEADLINES, r.dl, call_member(h, r))
       if LANE[r.k] then
         wake_lane(h, r.ord, LANE[r.k])
-        call('ZADD', DEADLINES, NOW + relay_wait(0), 'r!' .. h.sid .. '.' .. r.ord .. '!' .. r.c)
+        call('ZADD', DEADLINES, NOW + relay_wait(r.re), 'r!' .. h.sid .. '.' .. r.ord .. '!' .. r.c)
       end
     elseif r and p[3] ~= '' then
       r.h = p[3]

@@ -31,8 +31,8 @@ local function count_limit(name, n)
   return LIM[name]
 end
 
--- How long the n-th relay of a lifted call may lie until it is relayed again.
-local function relay_wait(n) return tonumber(limit('relay') or 30000) * 2 ^ math.min(n, 8) end
+-- How long the n-th relay of a lifted call may lie until it is relayed again: it doubles.
+local function relay_wait(n) return tonumber(limit('relay') or 30000) * 2 ^ (math.min(n, 9) - 1) end
 
 local function save_limits()
   local put, drop = {}, {}
