@@ -107,6 +107,16 @@ async def test_the_limits_of_the_settings_are_those_of_the_server(yard: Yard, cl
     await wait_until(lambda: _all(yard, 3), description="three turns to be admitted")
 
 
+async def test_times_that_scripts_need_follow_from_the_settings(yard: Yard, clean: str, roles: Roles) -> None:
+    roles.dispatcher(clean)
+    shard = yard.shards[0]
+
+    async def told() -> bool:
+        return await shard.redis.hmget(shard.keys.limits, "begin_by", "quantum", "relay") == [b"1000", b"30000", b"3000"]
+
+    await wait_until(told, description="begin-by, quantum and three leases for a relay")
+
+
 async def test_told_to_stop_it_ends_with_0(yard: Yard, clean: str, roles: Roles) -> None:
     one = roles.dispatcher(clean, health=True)
     await wait_until(lambda: one.answers("/readyz") == 200, description="it to be ready")
