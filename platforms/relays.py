@@ -18,6 +18,8 @@ from turnyard.records.log import PARKED, RELAYED
 from turnyard.state import lanes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from turnyard.ports import Clock
     from turnyard.records.log import LogRecord
     from turnyard.state.lanes import LaneItem
@@ -50,7 +52,7 @@ async def _relay(shard: Shard, queue: LiftQueue, drain: asyncio.Event, clock: Cl
     pause_s = _BUSY_S
     while not drain.is_set():
         try:
-            found = await relay_once(shard, queue, loan_ms=loan_ms)
+            found = await relay_once(shard, queue, loan_ms=loan_ms, drain=drain)
         except StoreUnavailable as error:
             if not backoff.failing:
                 log.warning("lifted calls cannot be relayed; trying until they can", extra={"shard": shard.n, "reason": str(error)})
@@ -61,8 +63,8 @@ async def _relay(shard: Shard, queue: LiftQueue, drain: asyncio.Event, clock: Cl
         await clock.sleep(pause_s)
 
 
-async def relay_once(shard: Shard, queue: LiftQueue, *, loan_ms: int = lanes.LEASE_MS) -> int:
-    """Relay what is due now; return how many stores that were.
+async def relay_once(shard: Shard, queue: LiftQueue, *, loan_ms: int = lanes.LEASE_MS, drain: asyncio.Event | None = None) -> int:
+    """Relay what is due now, until `drain` is set; return how many stores were taken.
 
     Raises:
         StoreUnavailable: a server did not answer; what could not be given back is due again when its loan ends.
@@ -70,15 +72,27 @@ async def relay_once(shard: Shard, queue: LiftQueue, *, loan_ms: int = lanes.LEA
     items = await lanes.take_lane(shard, LANE, lease_ms=loan_ms)
     for done, item in enumerate(items):
         try:
-            for record in item.records:
-                if record.type in (PARKED, RELAYED) and record.kind == "lift" and record.call:
-                    await _enqueue(shard, queue, item, record)
+            for record in _newest(item):
+                if drain is not None and drain.is_set():
+                    await _give_back(shard, items[done:], delay_ms=0)
+                    return len(items)
+                await _enqueue(shard, queue, item, record)
         except StoreUnavailable:
-            for left in items[done:]:
-                await lanes.sent(shard, LANE, left, upto=left.cursor, delay_ms=_AGAIN_MS)
+            await _give_back(shard, items[done:], delay_ms=_AGAIN_MS)
             raise
         await lanes.sent(shard, LANE, item)
     return len(items)
+
+
+def _newest(item: LaneItem) -> list[LogRecord]:
+    """Return one record for each call that is to be relayed: of several relays only the last is worth a task."""
+    found = {r.call: r for r in item.records if r.type in (PARKED, RELAYED) and r.kind == "lift" and r.call}
+    return list(found.values())
+
+
+async def _give_back(shard: Shard, items: Sequence[LaneItem], *, delay_ms: int) -> None:
+    for item in items:
+        await lanes.sent(shard, LANE, item, upto=item.cursor, delay_ms=delay_ms)
 
 
 async def _enqueue(shard: Shard, queue: LiftQueue, item: LaneItem, record: LogRecord) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, cast
 
 import pytest
 
 from platforms.relays import relay_once
-from tests.protocol.scene import OK, Scene, call
+from tests.protocol.scene import DAY_MS, OK, Scene, call
 from turnyard.errors import StoreUnavailable
-from turnyard.lifted import LiftedTask
+from turnyard.lifted import LiftedTask, job_id
 from turnyard.records.commit import Answer
 
 
@@ -19,13 +20,15 @@ class Queue:
     def __init__(self, refused: int) -> None:
         self.refused = refused
         self.taken: list[str] = []
+        self.jobs: list[str] = []
 
     async def enqueue(self, task: LiftedTask, *, job: str, queue: str) -> bool:
-        del job, queue
+        del queue
         if self.refused:
             self.refused -= 1
             raise StoreUnavailable("arq's server is away")
         self.taken.append(task.call)
+        self.jobs.append(job)
         return True
 
 
@@ -61,3 +64,37 @@ async def test_a_lift_behind_a_plain_call_is_relayed_when_it_is_parked_and_not_b
     await scene.launch(view, last.id, secret=False, lanes=("arq",))
     await relay_once(scene.shard(), cast("Any", queue))
     assert queue.taken == [first.id, last.id]
+
+
+async def test_a_relay_that_is_told_to_stop_gives_back_at_once_what_it_has_not_handed_on(scene: Scene) -> None:
+    owner = await scene.worker()
+    made: list[str] = []
+    for session in ("a", "b", "c"):
+        view = await scene.open_turn(owner, session=session)
+        lift = call(view, 0, "lift")
+        await scene.reply(await scene.launch(await scene.ask(view, lift), lift.id, secret=False, lanes=("arq",)))
+        made.append(lift.id)
+    drain = asyncio.Event()
+
+    class Stopping(Queue):
+        async def enqueue(self, task: LiftedTask, *, job: str, queue: str) -> bool:
+            drain.set()
+            return await super().enqueue(task, job=job, queue=queue)
+
+    stopping, next_one = Stopping(refused=0), Queue(refused=0)
+    await relay_once(scene.shard(), cast("Any", stopping), drain=drain)
+    assert len(stopping.taken) == 1
+    assert await relay_once(scene.shard(), cast("Any", next_one)) == 2
+    assert sorted(stopping.taken + next_one.taken) == sorted(made)
+
+
+async def test_of_several_relays_of_a_call_that_lie_behind_the_cursor_only_the_last_is_handed_on(scene: Scene) -> None:
+    view = await scene.open_turn(await scene.worker())
+    lift = call(view, 0, "lift")
+    await scene.reply(await scene.launch(await scene.ask(view, lift), lift.id, secret=False, lanes=("arq",)))
+    for _ in range(2):
+        await scene.pass_ms(DAY_MS // 4)
+        await scene.tick(parts="d")
+    queue = Queue(refused=0)
+    assert await relay_once(scene.shard(), cast("Any", queue)) == 1
+    assert queue.jobs == [job_id(lift.id, 3)]
