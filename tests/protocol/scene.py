@@ -194,8 +194,8 @@ class Scene:
     async def worker(self, *, capacity: int = 50, serial: int = 0, role: str = "worker", shard: Shard | None = None, **more: Any) -> str:
         """Start an incarnation, and return its id."""
         owner = new_owner_id()
-        fields: dict[str, Any] = {"pools": ("default",), "agents": {"bot": serial}} | more
-        registration = Registration(owner=owner, role=role, host="host", pid=1, supervisor_pid=1, capacity=capacity, **fields)
+        fields: dict[str, Any] = {"pools": ("default",), "agents": {"bot": serial}, "host": "host"} | more
+        registration = Registration(owner=owner, role=role, pid=1, supervisor_pid=1, capacity=capacity, **fields)
         for each in [shard] if shard else self.yard.shards:
             await register(each, registration)
         self._lists[owner], self._serials[owner] = Lists(registration), serial
