@@ -185,7 +185,7 @@ async def test_of_the_turns_on_lost_hosts_the_killer_is_closed_at_five_and_no_ot
 
 
 async def test_while_a_turn_is_alone_because_of_lost_hosts_its_host_is_charged_to_it_alone(scene: Scene) -> None:
-    owner = await scene.worker(host="one")
+    owner, alone = await scene.worker(host="one"), ""
     await started(scene, owner, "s")
     for _ in range(2):
         await scene.tick(owner)
