@@ -107,7 +107,7 @@ class Pair:
         """Tell whether the replica has all that the primary wrote."""
         theirs = self.primary.ask("INFO", "replication")
         ours = self.replica.ask("INFO", "replication")
-        return ours.get("master_link_status") == "up" and ours["slave_repl_offset"] == theirs["master_repl_offset"]
+        return ours.get("master_link_status") == "up" and ours.get("slave_repl_offset") == theirs.get("master_repl_offset")
 
     def named(self) -> int:
         """Return the port of the server that the Sentinel names."""
