@@ -28,8 +28,6 @@ from turnyard.testing import wait_until
 
 __all__ = ["roles"]
 
-pytestmark = pytest.mark.xdist_group("topologies")
-
 
 @pytest.fixture
 def app(tmp_path: Path) -> SampleApp:
