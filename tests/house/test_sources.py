@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutations.product import MUTATIONS
+from tests.mutations.switches import COUNTERPARTS
+
 PACKAGES = ("turnyard", "dispatcher", "workers", "platforms")
 SIZED = (*PACKAGES, "benches", "examples")
 MAX_LINES = 400
@@ -105,3 +108,18 @@ def test_the_image_installs_the_versions_that_are_tested(root: Path) -> None:
         return {line.split()[0] for line in (root / name).read_text(encoding="utf-8").splitlines() if "==" in line}
 
     assert pins("requirements-server.lock") <= pins("requirements.lock")
+
+
+def test_every_mutation_finds_its_text_and_its_test(root: Path) -> None:
+    """A rule that moves takes its mutation along, in tests/mutations."""
+    stale: list[str] = []
+    for mutation in (*MUTATIONS, *COUNTERPARTS.values()):
+        stale += [
+            f"{mutation.name}: {edit.file} no longer says {edit.was!r}"
+            for edit in mutation.edits
+            if edit.was not in (root / edit.file).read_text()
+        ]
+        path, _, test = mutation.tests[0].partition("::")
+        if test and f"def {test}(" not in (root / path).read_text():
+            stale.append(f"{mutation.name}: there is no {mutation.tests[0]}")
+    assert stale == []
