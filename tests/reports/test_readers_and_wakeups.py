@@ -11,7 +11,7 @@ import asyncio
 import pytest
 
 from tests.protocol.scene import CLOCK, DAY_MS, OK, Scene, call, shown
-from turnyard.records.commit import Answer, Say
+from turnyard.records.commit import Answer, Say, Wait
 from turnyard.state import fleet, ingress, scripts, upkeep
 from turnyard.state.flows import dispatch, set_limits
 from turnyard.state.lanes import sent, take_lane
@@ -273,8 +273,11 @@ async def test_a_turn_is_never_parked_on_a_call_that_only_it_can_answer(scene: S
 async def test_whatever_a_turn_parks_on_has_a_deadline_that_wakes_it(scene: Scene, kind: str) -> None:
     owner = await scene.worker()
     view = await scene.open_turn(owner)
-    made = call(view, 0, kind, awaited=True)
-    await scene.park(await scene.ask(view, made), made.id)
+    if kind in ("timer", "retry"):
+        await scene.commit(view, wait=(Wait("w1", kind, DAY_MS),), ending="park")  # pyright: ignore[reportArgumentType]
+    else:
+        made = call(view, 0, kind, awaited=True)
+        await scene.park(await scene.ask(view, made), made.id)
     assert await scene.state() == "parked"
     await scene.pass_ms(DAY_MS + 1)
     await fleet.beat(scene.yard.shards[0], owner, held=0, lease_ms=2 * DAY_MS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 import pytest
 
@@ -14,25 +15,36 @@ from turnyard.testing import wait_until
 
 pytestmark = [pytest.mark.xdist_group("deployment"), pytest.mark.timeout(120)]
 
-Ready = Callable[[Talk, Deployment, str, str], Awaitable[bool]]
+
+@dataclass(frozen=True)
+class Asked:
+    """A message on its way: who sent it where, its job, and how much had run before it."""
+
+    talk: Talk
+    deployment: Deployment
+    session: str
+    job: str
+    ran_before: int
 
 
-async def _at_once(talk: Talk, deployment: Deployment, session: str, job: str) -> bool:
+Ready = Callable[[Asked], Awaitable[bool]]
+
+
+async def _at_once(asked: Asked) -> bool:
     return True
 
 
-async def _running(talk: Talk, deployment: Deployment, session: str, job: str) -> bool:
-    return await talk.state(session) == "running"
+async def _running(asked: Asked) -> bool:
+    return await asked.talk.state(asked.session) == "running"
 
 
-async def _waiting(talk: Talk, deployment: Deployment, session: str, job: str) -> bool:
-    return (await talk.job(job)).state == "waiting"
+async def _waiting(asked: Asked) -> bool:
+    return (await asked.talk.job(asked.job)).state == "waiting"
 
 
 def _in(tool: str) -> Ready:
-    async def ready(talk: Talk, deployment: Deployment, session: str, job: str) -> bool:
-        calls = [r.call for r in await talk.log(session) if r.type == "tool/call"]
-        return len(calls) > 0 and deployment.app.trace()[-1][0] == tool
+    async def ready(asked: Asked) -> bool:
+        return tool in [what for what, _ in asked.deployment.app.trace()[asked.ran_before :]]
 
     return ready
 
@@ -57,8 +69,10 @@ async def test_once_a_stop_is_done_no_tool_starts_and_the_next_message_is_answer
     said, ready = STAGES[stage]
     session = f"stop {stage}"
     deployment.app.open("stop_open")
+    ran_before = len(deployment.app.trace())
     job = await visitor.say(session, said, complete_when="settled")
-    await wait_until(lambda: ready(visitor, deployment, session, job), description=f"the turn to be {stage}", timeout_s=30)
+    asked = Asked(visitor, deployment, session, job, ran_before)
+    await wait_until(lambda: ready(asked), description=f"the turn to be {stage}", timeout_s=30)
     assert (await ingress.cancel_job(visitor.yard, job, tenant=TENANT)).code == "accepted"
     assert (await visitor.done(job)).state == "cancelled"
     ran = deployment.app.trace()

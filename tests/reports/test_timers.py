@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from platforms.relays import relay_once
-from tests.protocol.scene import OK, SECRET, Scene, call, shown
+from tests.protocol.scene import SECRET, Scene, call, shown
 from turnyard.lifted import LiftedTask, LiftQueue, job_id, queue_key
-from turnyard.records.commit import Answer, Park, TurnView
+from turnyard.records.commit import Answer, Park, TurnView, Wait
 from turnyard.records.ids import hash_secret, keyed_job_id, new_job_id
 from turnyard.state import fleet, ingress, upkeep
 from turnyard.state.flows import dispatch, set_limits
@@ -37,24 +37,24 @@ async def test_what_was_put_off_never_starts_before_its_time_however_many_look(s
     shard, delay_ms = scene.yard.shards[0], 30_000
     owners = [await scene.worker() for _ in range(2)]
     view = await scene.open_turn(owners[0])
-    kind = "lift" if what.startswith("a relay") else "retry"
-    made = call(view, 0, kind, awaited=True)
-    view = await scene.ask(view, made)
+    lifted = what.startswith("a relay")
     if what == "a message for later":
-        await scene.reply(await scene.commit(view, append=(Answer(made.id, "result", OK),)))
+        await scene.reply(view)
         await scene.say("later", mode="follow_up", delay_ms=delay_ms)
         await scene.dispatch()
-    else:
-        await scene.commit(view, park=(Park(made.id, delay_ms),), ending="park", lanes=("arq",))
-    if kind == "lift":
+    elif lifted:
+        made = call(view, 0, "lift", awaited=True)
+        await scene.commit(await scene.ask(view, made), park=(Park(made.id, delay_ms),), ending="park", lanes=("arq",))
         (item,) = await take_lane(shard, "arq")
         await sent(shard, "arq", item, upto=item.cursor, delay_ms=delay_ms)
+    else:
+        await scene.commit(view, wait=(Wait("w1", "retry", delay_ms),), ending="park")
 
     async def seen() -> bool:
         await asyncio.gather(*(upkeep.tick(shard) for _ in range(3)), dispatch(shard))
         for owner in owners:
             await fleet.beat(shard, owner, held=-1)
-        return bool(await take_lane(shard, "arq")) if kind == "lift" else await scene.state() == "assigned"
+        return bool(await take_lane(shard, "arq")) if lifted else await scene.state() == "assigned"
 
     for _ in range(29):
         assert not await seen()
