@@ -89,8 +89,8 @@ _EDITS = {
     "cas_awaiting": walks(
         lua(
             "lib/rows",
-            "    if r.aw == 1 then add(h, 'aw', -1) end\n    set_waiting(h, r.ord, without(waiting(h, r.ord), r.c))\n    if only_wakes",
-            "    set_waiting(h, r.ord, without(waiting(h, r.ord), r.c))\n    if only_wakes",
+            "    if r.aw == 1 then add(h, 'aw', -1) end\n    waits_no_more(h, r)\n    if only_wakes",
+            "    waits_no_more(h, r)\n    if only_wakes",
         ),
     ),
     "new_turn": trap(

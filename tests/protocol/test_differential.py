@@ -36,7 +36,7 @@ MUTATIONS = {
     "a cancelled turn claims": ("if a.claim and not closing then claim(h) end", "if a.claim then claim(h) end"),
     "park waits for nothing": ("if h.aw == 0 then\n    claim(h)\n    return 'none'\n  end\n", ""),
     "stores share the inbox": ("same = it.st == h.ts", "same = true"),
-    "awaiting is not moved by an outcome": ("if r.aw == 1 then add(h, 'aw', -1) end\n    set_waiting", "set_waiting"),
+    "awaiting is not moved by an outcome": ("if r.aw == 1 then add(h, 'aw', -1) end\n    waits_no_more", "waits_no_more"),
     "a window that closed takes more": ("if due0 and due0 <= NOW then due = due0 end", ""),
     "allow counts as a result": ("r.s, r.aw = 'allowed', 0", "r.s, r.aw = 'started', 0"),
     "a yield keeps its marks": ("unstart_rows(a.unstart or {})", ""),

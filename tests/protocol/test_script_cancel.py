@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from turnyard.records.commit import Answer, NewCall, Say, TurnView
 from turnyard.records.log import JOB, TURN_END
 from turnyard.records.messages import Accepted
 from turnyard.state import flows, ingress
+from turnyard.state.flows import set_limits
 
 pytestmark = pytest.mark.asyncio
 
@@ -226,13 +228,20 @@ async def test_more_waiting_messages_than_one_script_may_end_are_ended_by_the_ne
 # -- stale, overdue, twice
 
 
-async def test_an_ignored_cancel_takes_its_session_alone_away_and_the_closing_elsewhere_counts(scene: Scene) -> None:
+@pytest.mark.parametrize("overdue_ms", [None, 1500])
+async def test_an_ignored_cancel_takes_its_session_alone_away_and_the_closing_elsewhere_counts(
+    scene: Scene, overdue_ms: int | None
+) -> None:
     deaf, other = await scene.worker(), await scene.worker()
     asked = await scene.say()
     view = await scene.start(deaf)
+    if overdue_ms is not None:
+        await set_limits(scene.yard.shards[0], overdue_ms=overdue_ms)
     await cancel(scene, cause="budget")
     await scene.dispatch()
-    await scene.pass_ms(10_001)
+    await scene.pass_ms((overdue_ms or 10_000) - 1)
+    assert (await scene.tick(parts="d")).due == 0
+    await scene.pass_ms(1)
     await scene.tick(parts="d")
     again = await scene.start(other)
     assert (again.cancel, again.epoch) == ("budget", view.epoch + 1)
@@ -357,8 +366,8 @@ BROKEN: dict[str, Broken] = {
         ),
     ),
     "no overdue cancel": (
-        test_an_ignored_cancel_takes_its_session_alone_away_and_the_closing_elsewhere_counts,
-        *("    call('ZADD', DEADLINES, NOW + OVERDUE, 'x!' .. h.sid)\n", ""),
+        partial(test_an_ignored_cancel_takes_its_session_alone_away_and_the_closing_elsewhere_counts, overdue_ms=None),
+        *("    call('ZADD', DEADLINES, NOW + tonumber(limit('overdue') or OVERDUE), 'x!' .. h.sid)\n", ""),
     ),
 }
 

@@ -173,6 +173,49 @@ async def test_the_start_of_a_child_that_was_lost_is_sent_again_until_its_call_h
     await scene.reply(view)
 
 
+@pytest.mark.spec("I6")
+@pytest.mark.parametrize("first", ["answer", "deadline"])
+async def test_of_an_answer_and_a_deadline_in_the_same_millisecond_the_first_counts_and_the_other_is_told(scene: Scene, first: str) -> None:
+    owner = await scene.worker()
+    view = await scene.open_turn(owner)
+    made = call(view, 0, "callback", awaited=True)
+    view = await scene.ask(view, made)
+    store = view.store
+    await scene.commit(view, park=(Park(made.id, 4000),), ending="park")
+    await scene.pass_ms(4000)
+    if first == "deadline":
+        assert (await scene.tick(parts="d")).due == 1
+    assert (await scene.outcome(store, made.id, secret_hash=None)).code == "accepted"
+    await scene.tick(parts="d")
+    view = await scene.start(owner)
+    told = [e.outcome for e in view.entries if e.call == made.id and e.type == "tool/result"]
+    late = [e for e in view.entries if e.late]
+    assert (told[0], len(late)) == (("timeout", 1) if first == "deadline" else ("result", 0))
+    assert (await scene.outcome(store, made.id, secret_hash=None, body={"content": "third"})).code == "conflict"
+    await scene.reply(view)
+
+
+async def test_a_session_waits_for_sixty_four_calls_at_most_over_all_its_histories(scene: Scene) -> None:
+    owner = await scene.worker()
+    view = await scene.open_turn(owner)
+    first = [call(view, i, "callback") for i in range(40)]
+    view = await scene.ask(view, *first)
+    for made in first:
+        view = await scene.launch(view, made.id, secret=False)
+    store = view.store
+    await scene.reply(view)
+    await scene.control("new")
+    view = await scene.open_turn(owner, "more")
+    view = await scene.ask(view, *(call(view, i, "callback") for i in range(30)))
+    assert len(view.rows) == 24
+    assert [e.outcome for e in view.entries if e.type == "tool/result"] == ["error"] * 6
+    await scene.commit(view, ending="finish", closing=True, failure={"code": "internal", "message": "", "retryable": False})
+    await scene.outcome(store, first[0].id, secret_hash=None)
+    await scene.dispatch()
+    assert (await scene.head())["uw"] == "39"
+    await scene.reply(await scene.start(owner))
+
+
 # -- rows that nobody can ask for any more
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.protocol.scene import OK, Scene, call
 from turnyard.records.commit import Answer, Say
-from turnyard.state import dead
+from turnyard.state import dead, ingress
 from turnyard.state.lanes import LaneItem, give_up, put_off, sent, take_lane
 
 pytestmark = pytest.mark.asyncio
@@ -213,6 +213,46 @@ async def test_a_record_that_is_given_up_is_a_dead_letter_its_session_is_told_an
     assert sum(e.type == "notification" and "slack" in e.body["text"] for e in view.entries) == 1
     assert await scene.running() == 1
     await scene.reply(view)
+
+
+@pytest.mark.spec("trap-31")
+async def test_a_message_of_several_parts_is_gone_on_with_where_it_stopped_and_never_gone_back(scene: Scene) -> None:
+    shard = scene.yard.shards[0]
+    item = await owed(scene, "a long one", "two")
+    long = next(r for r in item.records if r.body.get("text") == "a long one")
+    assert item.parts == 0
+    assert await put_off(shard, "slack", item, long, parts=2)
+    await scene.pass_ms(1000)
+    (item,) = await take(scene)
+    assert (item.cursor, item.parts) == (long.seq - 1, 2)
+    assert await give_back(scene, item, upto=item.cursor, parts=1)
+    (item,) = await take(scene)
+    assert (item.cursor, item.parts) == (long.seq - 1, 2)
+    assert await give_back(scene, item, upto=long.seq)
+    (item,) = await take(scene)
+    assert (item.cursor, item.parts) == (long.seq, 0)
+    assert await give_back(scene, item)
+
+
+@pytest.mark.parametrize("end", ["answered", "cancelled in its queue", "out of time", "merged"])
+async def test_however_a_job_ends_its_lanes_are_told(scene: Scene, end: str) -> None:
+    owner = await scene.worker()
+    asked = await scene.say(lanes=("webhook",), timeout_ms=1000)
+    job = asked.job or ""
+    if end == "cancelled in its queue":
+        await ingress.cancel_job(scene.yard, job, tenant="default")
+    elif end == "out of time":
+        await scene.pass_ms(1001)
+        await scene.tick(parts="d")
+    else:
+        if end == "merged":
+            await scene.say("more")
+        await scene.reply(await scene.start(owner))
+    (item,) = await take(scene, "webhook")
+    told = [(r.jobs, r.outcome) for r in item.records if r.type == "job"]
+    assert told == [((job,), "succeeded" if end in ("answered", "merged") else "cancelled")]
+    assert await sent(scene.yard.shards[0], "webhook", item)
+    await scene.dispatch()
 
 
 async def test_who_lost_the_loan_gives_nothing_up(scene: Scene) -> None:

@@ -21,6 +21,7 @@ class UserMessage:
     `body_hash` is compared when the same job id comes again; another hash is a mismatch.
     `timeout_ms` is how long the job may take from now on, waiting included; None for no bound.
     `parent` names the call of another session that this job answers, as `child_parent` spells it.
+    `lanes` are the out lanes that are to tell of the job's end, however it comes.
     `notify` is the channel on which the end of the job is announced, None when nobody waits.
     """
 
@@ -42,6 +43,7 @@ class UserMessage:
     window_max_ms: int = 10_000
     timeout_ms: int | None = None
     parent: str | None = None
+    lanes: tuple[str, ...] = ()
     asker: bool = True
     notify: str | None = None
     metadata: dict[str, str] = field(default_factory=dict[str, str])

@@ -54,20 +54,15 @@ async def set_limits(
     begin_by_ms: int | None = None,
     quantum_ms: int | None = None,
     relay_ms: int | None = None,
+    overdue_ms: int | None = None,
 ) -> None:
     """Write limits; what is not named stays. The next tick wakes who has room now.
 
     `relay_ms` is how long a lifted call may lie with nobody beginning it before it is relayed once more; it doubles.
+    `overdue_ms` is how long a worker may leave a cancel unanswered before that turn is taken from it.
     """
-    fields: dict[str, float] = {}
-    if max_concurrent_turns is not None:
-        fields["max"] = max_concurrent_turns
-    if begin_by_ms is not None:
-        fields["begin_by"] = begin_by_ms
-    if quantum_ms is not None:
-        fields["quantum"] = quantum_ms
-    if relay_ms is not None:
-        fields["relay"] = relay_ms
+    single = {"max": max_concurrent_turns, "begin_by": begin_by_ms, "quantum": quantum_ms, "relay": relay_ms, "overdue": overdue_ms}
+    fields: dict[str, float] = {name: value for name, value in single.items() if value is not None}
     for prefix, table in (("l:t/", tenants), ("l:a/", agents), ("l:p/", pools), ("wt:", weights)):
         fields.update({f"{prefix}{name}": value for name, value in (table or {}).items()})
     if fields:

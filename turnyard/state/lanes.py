@@ -28,7 +28,7 @@ _FIRST_WAIT_MS, _LONGEST_WAIT_MS = 1_000, 3_600_000
 class LaneItem:
     """A store on loan: what its log holds after the cursor. `lease` names the loan; `last_seq` is where the records end.
 
-    `taken_ms` is the server's time of the loan, by which the age of a record is told.
+    `parts` is how many parts of the next record that is to be sent went out already. `taken_ms` is the server's time of the loan, by which the age of a record is told.
     """
 
     store: str
@@ -37,6 +37,7 @@ class LaneItem:
     cursor: int
     records: tuple[LogRecord, ...]
     taken_ms: int = 0
+    parts: int = 0
 
     @property
     def last_seq(self) -> int:
@@ -48,23 +49,27 @@ async def take_lane(shard: Shard, lane: str, *, limit: int = 20, lease_ms: int =
     """Take stores that are due in a lane; each must be given back with `sent`, or comes back when its loan ends."""
     reply = await shard.run("take", lane, limit, lease_ms)
     items: list[LaneItem] = []
-    for store, lease, cursor, raw in reply:
+    for store, lease, cursor, raw, parts in reply:
         records = tuple(parse_record(eid, flat(fields)) for eid, fields in raw)
-        items.append(LaneItem(text(store), store_session(text(store)), text(str(lease)), int(cursor), records, int(lease) - lease_ms))
+        items.append(
+            LaneItem(text(store), store_session(text(store)), text(str(lease)), int(cursor), records, int(lease) - lease_ms, int(parts))
+        )
     return items
 
 
-async def sent(shard: Shard, lane: str, item: LaneItem, *, upto: int | None = None, delay_ms: int = 0) -> bool:
+async def sent(shard: Shard, lane: str, item: LaneItem, *, upto: int | None = None, parts: int = 0, delay_ms: int = 0) -> bool:
     """Note that all up to seq `upto` (None: all of `item`) is sent; the rest is due after `delay_ms`.
+
+    `parts` is how many parts of what comes next are sent, too: a long message may go out in several.
 
     False: the loan had ended and somebody else sends; what this sender sent twice carries the same ids.
     """
-    reply = await shard.run("sent", lane, item.store, item.lease, item.last_seq if upto is None else upto, delay_ms, "", "")
+    reply = await shard.run("sent", lane, item.store, item.lease, item.last_seq if upto is None else upto, delay_ms, "", "", parts)
     return bool(reply)
 
 
-async def put_off(shard: Shard, lane: str, item: LaneItem, record: LogRecord, *, at_least_ms: int = 0) -> bool:
-    """Say that `record` could not be sent yet; all before it is sent, it and all behind it wait.
+async def put_off(shard: Shard, lane: str, item: LaneItem, record: LogRecord, *, parts: int = 0, at_least_ms: int = 0) -> bool:
+    """Say that `record` could not be sent yet; all before it and `parts` of it are sent, the rest and all behind it wait.
 
     The wait grows with the record's age, from a second to an hour; `at_least_ms` is what the receiver asked for. A record
     older than a day is given up. False: as of `sent`.
@@ -73,7 +78,7 @@ async def put_off(shard: Shard, lane: str, item: LaneItem, record: LogRecord, *,
     if age_ms > MAX_AGE_MS:
         return await give_up(shard, lane, item, record, reason=f"not delivered within {MAX_AGE_MS // 3_600_000} hours")
     delay_ms = max(at_least_ms, min(max(_FIRST_WAIT_MS, age_ms), _LONGEST_WAIT_MS))
-    return await sent(shard, lane, item, upto=record.seq - 1, delay_ms=delay_ms)
+    return await sent(shard, lane, item, upto=record.seq - 1, parts=parts, delay_ms=delay_ms)
 
 
 async def give_up(shard: Shard, lane: str, item: LaneItem, record: LogRecord, *, reason: str) -> bool:
@@ -83,4 +88,4 @@ async def give_up(shard: Shard, lane: str, item: LaneItem, record: LogRecord, *,
     """
     told = f"A message of this session could not be delivered by {lane}: {reason}"
     body = orjson.dumps({"text": told, "group": "delivery", "key": lane})
-    return bool(await shard.run("sent", lane, item.store, item.lease, record.seq, 0, reason, body))
+    return bool(await shard.run("sent", lane, item.store, item.lease, record.seq, 0, reason, body, 0))

@@ -47,13 +47,17 @@ FRAGMENTS = (
     "flows",
     "letters",
     "cancel",
-    "admit",
-    "claim",
-    "ending",
-    "fleet",
 )
-# Fragments of one script stand in its block: Lua allows two hundred names at a time.
-_OWN = {"dispatch": ("arrive",), "commit": ("append",), "tick": ("poison", "upkeep")}
+# Fragments of a few scripts stand in their blocks: Lua allows two hundred names at a time.
+_OWN = {
+    "dispatch": ("admit", "arrive"),
+    "begin": ("fleet", "claim", "ending"),
+    "commit": ("claim", "ending", "append"),
+    "beat": ("fleet",),
+    "tick": ("admit", "fleet", "poison", "upkeep"),
+    "explain": ("admit", "fleet"),
+    "share": ("fleet",),
+}
 NAMES = (
     MARK,
     "accept",

@@ -64,6 +64,7 @@ local function user()
     if m[name] ~= usual then f[#f + 1] = name; f[#f + 1] = m[name] end
   end
   if m.pa then f[#f + 1] = 'pa'; f[#f + 1] = m.pa end
+  if m.ln then f[#f + 1] = 'ln'; f[#f + 1] = m.ln end
   local within = tonumber(m.to or 0)
   if within > 0 then
     f[#f + 1] = 'dl'

@@ -27,7 +27,7 @@ local function say(x)
   local seq = record(h, h.ts, true, 't', 'assistant/message', 'u', h.tu, 's', h.rv, body_of({}, body(x.b)))
   set(h, 'la', seq)
   if not x.calls then return end
-  local calls, refused, free = {}, {}, MOST_CALLS - #waiting(h, h.ts)
+  local calls, refused, free = {}, {}, MOST_CALLS - math.max(h.uw, #waiting(h, h.ts))
   for i, c in ipairs(x.calls) do
     local q = record(h, h.ts, true, 't', 'tool/call', 'u', h.tu, 's', h.rv, 'c', c.id, 'k', c.k, body_of({}, body(c.b)))
     local r = i <= free and {c = c.id, ord = h.ts, k = c.k, s = 'open', aw = c.aw, i = c.i, qn = c.qn, tm = c.tm, t = h.tu, ag = h.ag, us = h.us, j = split(h.jw), q = q, tr = 1, re = 1, fresh = true}

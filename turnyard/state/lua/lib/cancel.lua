@@ -53,7 +53,7 @@ local function set_cancel(h, turn, how)
     local ctl = P .. 'w:' .. h.ow .. ':ctl'
     call('RPUSH', ctl, 'turn ' .. h.sid .. ' ' .. h.ep)
     call('PEXPIRE', ctl, 60000)
-    call('ZADD', DEADLINES, NOW + OVERDUE, 'x!' .. h.sid)
+    call('ZADD', DEADLINES, NOW + tonumber(limit('overdue') or OVERDUE), 'x!' .. h.sid)
   end
   return true
 end

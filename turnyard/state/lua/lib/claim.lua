@@ -1,8 +1,6 @@
 -- The only writer of other people's input into the log.
 local CLAIM = 100
 
-local function pending(h) return split(h.pe) end
-
 local function body_of(f, b)
   if b and b ~= '' then
     f[#f + 1] = 'b'

@@ -8,7 +8,7 @@ local function end_turn(h, failure)
   local last = h.la > 0 and h.la or nil
   for _, j in ipairs(jobs) do
     local v = call('HMGET', job_key(j), 'st', 'op', unpack(TOLD))
-    local told = {v[3], v[4], v[5]}
+    local told = {v[3], v[4], v[5], v[6]}
     if v[1] == 'running' then
       if wait[j] and tonumber(v[2] or 0) > 0 then
         call('HSET', job_key(j), 'st', 'waiting', 'se', last or 0, 'so', h.ts)

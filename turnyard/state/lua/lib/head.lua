@@ -4,7 +4,7 @@ local DEFAULT = {
   st = 'idle', ow = '', ts = '', tu = '', cc = '', ct = '', ck = '', cs = '', jb = '', jw = '', pe = '', cm = '', tn = '', ag = '', po = '', id = '', pz = '', us = '',
   pf = '', ib = '', xq = '', xc = '', pm = '',
   ep = 0, so = 0, sn = 1, rv = 0, aw = 0, at = 0, tv = 0, iw = 0, nw = 0, nd = 0, nj = 0, sl = 0, es = 0, bg = 0, pr = 0, q = 0, fu = 0, t0 = 0, la = 0, rs = 0,
-  lv = 0, il = 0, dt = 0, ls = 0, dd = 0, sc = 1, ta = 0, pa = 0, tz = 0,
+  lv = 0, il = 0, dt = 0, ls = 0, dd = 0, sc = 1, ta = 0, pa = 0, tz = 0, uw = 0,
 }
 local HEAD = {__index = DEFAULT}
 
@@ -13,7 +13,7 @@ local function inbox_key(sid) return P .. 's:' .. sid .. ':inbox' end
 local function next_key(sid) return P .. 's:' .. sid .. ':next' end
 
 -- Fields: st state, ep epoch, ow owner, so/sn current store and stores so far, tu/ts open turn and its store, rv commits,
--- aw awaiting, at attempt, cc/ct/ck/cs cancel cause, turn, strike and whether children go too, tz where a strike has got to, xq/xc ingress id of the last cancel of all and its cause, jb/jw jobs of the turn (all; those that wait for
+-- aw awaiting, uw rows of all stores that wait outside, at attempt, cc/ct/ck/cs cancel cause, turn, strike and whether children go too, tz where a strike has got to, xq/xc ingress id of the last cancel of all and its cause, jb/jw jobs of the turn (all; those that wait for
 -- settled calls), pe unanswered calls, ib store of what the inbox holds, iw how many of it wake, nw/nd/nj undelayed, delayed and joining items in next,
 -- lv/il isolation earned and in force (0 any child, 1 a small one, 2 alone), dt deaths alone, ls lost hosts, pm why it is poisoned,
 -- sl/es/bg slot start, estimate and begin, q accepted and unclaimed, rs ready since, fu followed until, t0 seq before the turn, la its last assistant entry, dd dead letters, sc schema that it is written in, pa paused since, ta/tv serial that began the turn and the

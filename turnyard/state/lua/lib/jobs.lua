@@ -8,10 +8,10 @@ local function wake_lane(h, ord, lane) call('ZADD', P .. 'out:' .. lane, 'NX', N
 local LANE = {lift = 'arq', child = 'session'}
 
 -- end_turn has read these of the row together with what it needs itself.
-local TOLD = {'nf', 'dl', 'pa'}
+local TOLD = {'nf', 'dl', 'pa', 'ln'}
 
 -- `f` says how: mi merged into, se and so seq and store of its answer, ca cause, er failure. `row` are the values of TOLD:
--- channel of who waits, deadline, and the call of a parent session, which hears of it through the lane `session`.
+-- channel of who waits, deadline, the call of a parent session, which hears of it through the lane `session`, and further lanes.
 -- An end that no turn/end tells is an event of its own.
 local function end_job(h, ord, j, state, f, row)
   local k, set = job_key(j), {'st', state, 'fi', NOW}
@@ -27,8 +27,10 @@ local function end_job(h, ord, j, state, f, row)
   call('HSET', k, unpack(set))
   call('EXPIRE', k, JOB_TTL)
   if row[2] then call('ZREM', DEADLINES, 'j!' .. h.sid .. '!' .. j) end
-  if f.alone or row[3] then record(h, ord, false, 't', 'job', 'j', j, 'o', state, 'ca', f.ca or '', 'pa', row[3] or '') end
-  if row[3] then wake_lane(h, ord, 'session') end
+  local lanes = split(row[4] or nil)
+  if row[3] then lanes[#lanes + 1] = 'session' end
+  if f.alone or #lanes > 0 then record(h, ord, false, 't', 'job', 'j', j, 'o', state, 'ca', f.ca or '', 'pa', row[3] or '') end
+  for _, lane in ipairs(lanes) do wake_lane(h, ord, lane) end
   if channel then call('PUBLISH', row[1], j) end
 end
 

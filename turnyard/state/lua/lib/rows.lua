@@ -5,6 +5,8 @@
 local DAY = 86400000
 local TOMBSTONE = 7 * DAY
 
+local function pending(h) return split(h.pe) end
+
 local function calls_key(h, ord) return P .. 'h:' .. h.sid .. '.' .. ord .. ':calls' end
 
 local function row(h, ord, c)
@@ -52,6 +54,12 @@ local function now_waits(h, r)
   for i, c in ipairs(waiting(h, r.ord)) do list[i] = c end
   list[#list + 1] = r.c
   set_waiting(h, r.ord, list)
+  add(h, 'uw', 1)
+end
+
+local function waits_no_more(h, r)
+  set_waiting(h, r.ord, without(waiting(h, r.ord), r.c))
+  set(h, 'uw', math.max(0, h.uw - 1))
 end
 
 -- A retry delay and a timer only wake their turn: no entry, no result, nobody outside.
@@ -77,7 +85,7 @@ end
 local function allow(h, r)
   if r.s == 'parked' then
     if r.aw == 1 then add(h, 'aw', -1) end
-    set_waiting(h, r.ord, without(waiting(h, r.ord), r.c))
+    waits_no_more(h, r)
     call('ZREM', DEADLINES, call_member(h, r))
   end
   r.s, r.aw = 'allowed', 0
@@ -91,7 +99,7 @@ local function settle(h, r, outcome)
   put_row(h, r)
   if r.s == 'parked' then
     if r.aw == 1 then add(h, 'aw', -1) end
-    set_waiting(h, r.ord, without(waiting(h, r.ord), r.c))
+    waits_no_more(h, r)
     if only_wakes(r) then
       call('ZREM', DEADLINES, call_member(h, r))
       r.gone = true
