@@ -166,7 +166,6 @@ def _go_on(node: Node) -> None:
     node.process.send_signal(signal.SIGCONT)
 
 
-@pytest.mark.spec("L20")
 async def test_an_accept_that_no_replica_confirmed_is_not_taken_for_done_and_neither_is_its_repeat(pair: Pair) -> None:
     scene = await Scene.open(f"{pair.primary.url}?durable_ack=replica")
     owner = await scene.worker()
