@@ -31,6 +31,15 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(report, "spec-report")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests of an `xdist_group` in one process: xdist 3.8 writes the group where pytest 9.2 does not read it."""
+    for item in items:
+        grouped = vars(item).get("_nodeid")
+        if grouped and grouped != item.nodeid and hasattr(item, "_id"):
+            item._id = type(item._id).parse(grouped)  # pyright: ignore[reportPrivateUsage]
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The checkout."""
