@@ -32,8 +32,9 @@ from turnyard.tools.runtime import THREAD
 
 from .board import Board, Line
 from .lease import Lease
-from .link import Link, read_first
+from .link import Link, read_line
 from .options import Options, options_from
+from .served import Apps
 from .work import make_work
 
 if TYPE_CHECKING:
@@ -262,20 +263,20 @@ def _settle_memory() -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Run a child that a supervisor started: `argv` names the socket, the board and the line on it."""
+    """Run a child that a supervisor started: `argv` names the socket and the board."""
     sock = socket.socket(fileno=int(argv[1]))
-    board_fd, slot = int(argv[2]), int(argv[3])
+    board_fd = int(argv[2])
     sock.set_inheritable(False)
     os.set_inheritable(board_fd, False)
-    first = read_first(sock)
-    if first is None:
+    asked = read_line(sock)
+    if asked is None:
         return 0
-    options = options_from(first["options"])
-    telemetry.setup(role=options.role)
-    line = Board(board_fd, options.lines, seats=options.seats).line(slot)
+    telemetry.setup(role=asked["options"]["role"])
     try:
-        work = make_work(options, line.seats, SystemClock())
-        return lifecycle.run(ChildProcess(options, work, line, SystemClock()).run(sock, first["owner"]))
+        apps = Apps.load(options_from(asked["options"]))
+        # From here on it is a spare, until its supervisor needs a child or is gone.
+        named = read_line(sock)
+        return 0 if named is None else _live(sock, board_fd, named, apps)
     except ConfigError as error:
         return _unusable(error)
     except ExceptionGroup as group:
@@ -284,6 +285,13 @@ def main(argv: list[str]) -> int:
         if faults is None:
             raise
         return _unusable(_first(faults))
+
+
+def _live(sock: socket.socket, board_fd: int, named: dict[str, Any], apps: Apps) -> int:
+    options, clock = options_from(named["options"]), SystemClock()
+    line = Board(board_fd, options.lines, seats=options.seats).line(named["slot"])
+    work = make_work(options, apps, line.seats, clock)
+    return lifecycle.run(ChildProcess(options, work, line, clock).run(sock, named["owner"]))
 
 
 def _first(group: BaseExceptionGroup[ConfigError]) -> ConfigError:

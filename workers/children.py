@@ -1,5 +1,6 @@
 """One child process as its supervisor sees it.
 
+Each starts as a spare, which loads the apps and waits to hear who it is; so one may be kept ready beforehand.
 The child leads a process group of its own, so that whatever its tools started dies with it. It is told who it is
 (its owner id) before it registers: a child that dies at any moment can be ticked out by that name.
 """
@@ -21,6 +22,51 @@ from .link import Link
 from .options import Options
 
 
+class Spare:
+    """A process that loads the apps and then waits to be made a child."""
+
+    def __init__(self, process: asyncio.subprocess.Process, link: Link) -> None:
+        self.process = process
+        self.link = link
+
+    @classmethod
+    async def start(cls, options: Options, board: Board) -> Spare:
+        """Start one for these apps."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                f"{__package__}.child",
+                str(theirs.fileno()),
+                str(board.fd),
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(), board.fd),
+                start_new_session=True,
+            )
+        spare = cls(process, await Link.over(ours))
+        spare.link.send(options=options.to_json())
+        return spare
+
+    @property
+    def alive(self) -> bool:
+        """Tell whether it still waits to be needed."""
+        return self.process.returncode is None and not self.link.hung_up
+
+    def become(self, options: Options, board: Board, *, slot: int, now_s: float) -> Child:
+        """Give it a cleared line, a name and what it is to do."""
+        line = board.line(slot)
+        line.clear()
+        child = Child(self.process, self.link, line, options, slot=slot, born_s=now_s)
+        self.link.send(options=options.to_json(), slot=slot, owner=child.owner)
+        return child
+
+    def kill(self) -> None:
+        """End it; nobody needs it."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+
+
 class Child:
     """A running child: its process, the link to it, its line on the board, its owner id."""
 
@@ -38,28 +84,6 @@ class Child:
         self.left = False
         self.beats = 0
         self.held: dict[str, list[str]] = {}
-
-    @classmethod
-    async def spawn(cls, options: Options, board: Board, *, slot: int, now_s: float) -> Child:
-        """Start a child on a cleared line and tell it what it is to run."""
-        line = board.line(slot)
-        line.clear()
-        ours, theirs = socket.socketpair()
-        with theirs:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                f"{__package__}.child",
-                str(theirs.fileno()),
-                str(board.fd),
-                str(slot),
-                stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), board.fd),
-                start_new_session=True,
-            )
-        child = cls(process, await Link.over(ours), line, options, slot=slot, born_s=now_s)
-        child.link.send(options=options.to_json(), owner=child.owner)
-        return child
 
     def rename(self) -> None:
         """Make it a new incarnation: the old id was expelled and comes back never."""

@@ -50,15 +50,15 @@ class Link:
         self._writer.close()
 
 
-def read_first(sock: socket.socket) -> dict[str, Any] | None:
-    """Return the first line of a fresh socket without a loop, or None when the other end is gone.
+def read_line(sock: socket.socket) -> dict[str, Any] | None:
+    """Return the next line of a socket that no loop reads yet, or None when the other end is gone.
 
-    Nothing after that line is read: the other end waits for an answer before it says more.
+    What follows that line stays in the socket.
     """
     got = bytearray()
     while not got.endswith(b"\n"):
-        piece = sock.recv(65536)
-        if not piece:
+        seen = sock.recv(65536, socket.MSG_PEEK)
+        if not seen:
             return None
-        got += piece
+        got += sock.recv(seen.find(b"\n") + 1 or len(seen))
     return cast("dict[str, Any]", orjson.loads(bytes(got)))

@@ -16,8 +16,9 @@ from turnyard.errors import StoreUnavailable
 from turnyard.state.upkeep import Suspects
 
 from .board import Board
-from .children import Child
+from .children import Child, Spare
 from .options import CHILDREN, Options
+from .spares import Spares
 
 if TYPE_CHECKING:
     from turnyard.lifecycle import Life
@@ -44,6 +45,7 @@ class Supervisor:
         self._board = Board.create(options.lines, seats=options.seats)
         self._children: dict[int, Child] = {}
         self._isolating: dict[int, tuple[int, asyncio.Task[None]]] = {}
+        self._spares = Spares(options, self._board, life.clock)
         self._draining = asyncio.Event()
         self._ever_ready = False
         self._unusable = False
@@ -61,7 +63,7 @@ class Supervisor:
         try:
             async with self._group as group:
                 keepers = [group.create_task(self._keep(slot)) for slot in range(self._options.processes)]
-                aides = [group.create_task(job) for job in (self._beats(), self._watch(), self._pass_on())]
+                aides = [group.create_task(job) for job in (self._beats(), self._watch(), self._pass_on(), self._spares.keep())]
                 try:
                     await asyncio.gather(*keepers)
                     while self._isolating:
@@ -70,6 +72,7 @@ class Supervisor:
                     for aide in aides:
                         aide.cancel()
         finally:
+            self._spares.close()
             for child in self._children.values():
                 child.kill()
             self._board.close()
@@ -91,7 +94,7 @@ class Supervisor:
         """Keep one child running; another takes its place as soon as it is gone."""
         backoff = Backoff(first_s=0.1, most_s=10.0)
         while not self._draining.is_set():
-            child = await self._spawn(self._options, slot)
+            child = await self._spawn(self._options, slot, self._spares.take())
             if child is None:
                 await self._clock.sleep(backoff.next_s())
                 continue
@@ -103,12 +106,13 @@ class Supervisor:
             elif not self._draining.is_set():
                 await self._pause(child, backoff)
 
-    async def _spawn(self, options: Options, slot: int) -> Child | None:
+    async def _spawn(self, options: Options, slot: int, spare: Spare | None) -> Child | None:
         try:
-            child = await Child.spawn(options, self._board, slot=slot, now_s=self._clock.monotonic())
+            spare = spare or await Spare.start(options, self._board)
         except OSError as error:
             log.error("no child can be started", extra={"reason": str(error)})  # noqa: TRY400 - the reason says it all
             return None
+        child = spare.become(options, self._board, slot=slot, now_s=self._clock.monotonic())
         self._children[slot] = child
         if self._draining.is_set():
             child.terminate()
@@ -130,12 +134,14 @@ class Supervisor:
         """Start another child for suspects, if there may be one; it leaves when it has had nothing to do for a while."""
         if level in self._able():
             slot = next(n for n in range(self._options.processes, self._options.lines) if n not in self._isolating)
-            self._isolating[slot] = (level, self._group.create_task(self._keep_isolated(level, slot)))
+            # A suspect waits for this one child, the others' turns go on elsewhere: so it is first to have the spare.
+            keeper = self._group.create_task(self._keep_isolated(level, slot, self._spares.take()))
+            self._isolating[slot] = (level, keeper)
 
-    async def _keep_isolated(self, level: int, slot: int) -> None:
+    async def _keep_isolated(self, level: int, slot: int, spare: Spare | None) -> None:
         log.info("a child is started for turns that may have killed theirs", extra={"isolation": level})
         try:
-            child = await self._spawn(self._options.isolated(level), slot)
+            child = await self._spawn(self._options.isolated(level), slot, spare)
             if child is not None:
                 await self._see_out(child)
         finally:

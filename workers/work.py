@@ -11,7 +11,6 @@ from turnyard.lifted import LiftRunner
 from .executor import Executor
 from .feed import Feed
 from .lifted_worker import LiftedTasks
-from .served import Apps
 from .turns import Turns
 from .views import Views
 
@@ -24,15 +23,11 @@ if TYPE_CHECKING:
     from .child import Work
     from .lease import Lease
     from .options import Options
+    from .served import Apps
 
 
-def make_work(options: Options, seats: Seats, clock: Clock) -> Work:
-    """Load the apps and return the work of a child of this role.
-
-    Raises:
-        ConfigError: an app cannot be loaded or is not fit to be served; the message says what to change.
-    """
-    apps = Apps.load(options)
+def make_work(options: Options, apps: Apps, seats: Seats, clock: Clock) -> Work:
+    """Return the work of a child of this role."""
     return LiftedWork(options, apps, clock) if options.role == "lifted" else TurnWork(options, apps, seats, clock)
 
 

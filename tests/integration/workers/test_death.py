@@ -200,3 +200,20 @@ def _alive(pid: int) -> bool:
     except OSError:
         return False
     return state != "Z"
+
+
+async def test_a_process_that_was_ready_beforehand_takes_the_place_of_a_child_that_died(
+    talk: Talk, clean: str, roles: Roles, app: SampleApp
+) -> None:
+    roles.dispatcher(clean)
+    worker = roles.worker(clean, app.path, "--processes", "1")
+    await wait_until(lambda: len(worker.children()) == 2, timeout_s=20, description="the child and its spare")
+    job = await talk.say("s1", "again gate")
+    await wait_until(lambda: app.ran("again") != [], description="the tool to run")
+    [killed] = app.ran("again")
+    [spare] = set(worker.children()) - {killed}
+    os.kill(killed, signal.SIGKILL)
+    await wait_until(lambda: len(app.ran("again")) == 2, description="the tool to run again")
+    assert app.ran("again")[1] == spare
+    app.open("gate")
+    assert (await talk.done(job)).state == "succeeded"
