@@ -59,7 +59,9 @@ class BareWorker:
             await asyncio.sleep(0.1)
 
     async def _incarnation(self, owner: str) -> None:
-        registration = Registration(owner, "worker", "bare", os.getpid(), os.getpid(), ("bare",), {"bare": 0}, 20)
+        # It has no other child for turns whose worker died, so it runs those, too.
+        pools = ("bare", "bare!1", "bare!2")
+        registration = Registration(owner, "worker", "bare", os.getpid(), os.getpid(), pools, {"bare": 0}, 20)
         await register(self._shard, registration, lease_ms=LEASE_MS)
         taking = asyncio.create_task(self._take(Lists(registration)))
         try:

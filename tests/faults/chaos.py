@@ -31,7 +31,8 @@ from turnyard.state.oracles.history import Verdict, judge
 DRAIN_S = 30.0
 LOAD_S = 60.0  # what a load may need to hear the answers to all it has said, once faults have stopped
 SLACK_S = 0.5
-START_S = 60.0
+START_S = 120.0
+USUAL_START_S = 5.0  # a start that takes longer says that others use this machine, too; then bounds stretch with it
 STILL_S = 1.0
 _TURN_S = 0.02
 _LOOK_S = 0.2
@@ -46,6 +47,7 @@ class Outcome:
     verdict: Verdict = field(default_factory=Verdict)
     broken: list[str] = field(default_factory=list[str])
     drained_s: float | None = None
+    slowness: float = 1.0
     messages: int = 0
     faults: int = 0
     counts: Counter[str] = field(default_factory=Counter[str])
@@ -74,7 +76,7 @@ def run_seed(seed: int, seconds: float, directory: Path) -> Outcome:
         nemesis = Nemesis(cluster, schedule(seed, seconds), book.note)
         observer = Observer(Journal(directory / "history", "proxy").note, sessions, nemesis.hook)
         cluster.proxy.hook = observer
-        _begin(cluster)
+        outcome.slowness = _begin(cluster)
         watch = Watch(cluster, list(sessions))
         _storm(cluster, nemesis, watch, seconds)
         _drain(cluster, outcome, book)
@@ -86,13 +88,14 @@ def run_seed(seed: int, seconds: float, directory: Path) -> Outcome:
     return outcome
 
 
-def _begin(cluster: Cluster) -> None:
-    """Wait until all processes are there, then let the load begin."""
-    until = time.monotonic() + START_S
+def _begin(cluster: Cluster) -> float:
+    """Wait until all processes are there, then let the load begin; return how many times slower than usual this machine is."""
+    started_s = time.monotonic()
     while not cluster.ready():
-        assert time.monotonic() < until, f"the deployment did not start: see {cluster.directory}"
+        assert time.monotonic() - started_s < START_S, f"the deployment did not start: see {cluster.directory}"
         time.sleep(0.05)
     (cluster.directory / "go").touch()
+    return max(1.0, (time.monotonic() - started_s) / USUAL_START_S)
 
 
 def _storm(cluster: Cluster, nemesis: Nemesis, watch: Watch, seconds: float) -> None:
@@ -113,14 +116,14 @@ def _storm(cluster: Cluster, nemesis: Nemesis, watch: Watch, seconds: float) -> 
 def _drain(cluster: Cluster, outcome: Outcome, book: Journal) -> None:
     """Wait until the load has all its answers, then until all is at rest; say what is stuck when that takes too long."""
     calm_s = time.monotonic()
-    while not cluster.loaded() and time.monotonic() - calm_s < LOAD_S:
+    while not cluster.loaded() and time.monotonic() - calm_s < LOAD_S * outcome.slowness:
         cluster.heal()
         time.sleep(0.1)
     if not cluster.loaded():
         outcome.broken.append("the load did not hear all its answers")
     loaded_s = time.monotonic()
     rest = Rest(["not looked yet"])
-    while time.monotonic() - loaded_s < DRAIN_S + STILL_S:
+    while time.monotonic() - loaded_s < DRAIN_S * outcome.slowness + STILL_S:
         cluster.heal()
         before, rest = rest, asyncio.run(at_rest(cluster.direct_url))
         book.note("moving", what_moves=rest.moving)

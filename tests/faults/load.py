@@ -28,6 +28,8 @@ from turnyard.errors import NotFound, StoreUnavailable, TurnyardError
 from turnyard.records.ids import body_hash, keyed_job_id, session_key
 from turnyard.records.messages import UserMessage
 from turnyard.state.ingress import accept_control, accept_message, accept_notice, accept_outcome, cancel_job
+from turnyard.state.jobs import read_job
+from turnyard.state.oracles.sessions import DONE
 from turnyard.state.yard import Yard
 
 HERE = Path(os.environ.get(DIRECTORY, "."))
@@ -35,6 +37,7 @@ BOOK = journal("load")
 TENANTS = ("default", "acme", "zeta")
 SESSIONS = 10  # of each tenant
 MODES = ("steer",) * 6 + ("follow_up", "follow_up", "collect", "collect", "interrupt", "rollback", "reject")
+UNANSWERED = 5  # messages of a session that may wait for their answers before the next is sent
 DIRECTIVES = (
     *("say",) * 6,
     *("ponder", "add", "add,add", "linger", "again", "block", "wrong", "render", "burn", "polish", "flop", "order", "order"),
@@ -82,7 +85,16 @@ class Talk:
             else:
                 await self.act(self.rng.choice(ACTS))
             await asyncio.sleep(self.rng.choice((0.02, 0.4, 1.0, 2.0, 4.0)))
+            await self.patience()
         await self.control("resume")
+
+    async def patience(self) -> None:
+        """Wait while the last few messages are not answered: a slow machine gets less to do."""
+        while len(self.jobs) >= UNANSWERED and time.monotonic() < self.ends_s:
+            job = await until_known(lambda: read_job(self.doors.yard, self.jobs[-UNANSWERED], tenant=self.tenant))
+            if job is None or job.state in DONE:
+                return
+            await asyncio.sleep(0.2)
 
     async def act(self, what: str) -> None:
         """Something other than a message."""
