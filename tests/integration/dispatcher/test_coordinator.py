@@ -14,7 +14,7 @@ from tests.protocol.scene import Scene
 from turnyard.errors import ConfigError
 from turnyard.records.ids import session_key
 from turnyard.settings import Settings
-from turnyard.state import plan
+from turnyard.state import plan, upkeep
 from turnyard.state.plan import ALL
 from turnyard.state.yard import Shard
 
@@ -213,4 +213,4 @@ async def _end_some(shard: Shard) -> None:
     prefix = shard.keys.prefix
     for sid in await shard.redis.zrange(prefix + "running", 0, 2):
         await shard.redis.zadd(prefix + "running", {sid: 1})
-    await shard.run("tick", "supervisor", "b", 10_000, 1000)
+    await upkeep.tick(shard, who="supervisor", parts="b")
