@@ -201,8 +201,10 @@ async def test_a_worker_whose_lease_is_no_longer_renewed_takes_nothing_and_does_
     frozen = town.roles.worker(town.redis, town.app.path, "--processes", "1", health=True)
     await talk.enrolled(1)
     await wait_until(lambda: frozen.answers("/readyz") == 200, description="it to be well", timeout_s=30)
-    town.dispatcher.kill_all()
     [child] = frozen.children()
+    assert await ended(talk, await post(town, "renewed", "add 7 7")) == "succeeded"
+    assert town.app.ran("add")[-1] == child
+    town.dispatcher.kill_all()
     os.kill(frozen.process.pid, signal.SIGSTOP)
     await wait_until(lambda: _idle(talk), description="the child to stop asking for work", timeout_s=30)
     before = len(town.app.ran("add"))
@@ -227,4 +229,4 @@ async def test_a_worker_whose_lease_is_no_longer_renewed_takes_nothing_and_does_
 async def _idle(talk: Talk) -> bool:
     """Tell whether nobody has asked for an assignment lately: one who takes asks at least once a second."""
     readers = [client for client in await talk.yard.redis.client_list() if client["cmd"] == "blmpop"]
-    return all("b" not in reader["flags"] and int(reader["idle"]) >= 2 for reader in readers)
+    return readers != [] and all("b" not in reader["flags"] and int(reader["idle"]) >= 2 for reader in readers)
