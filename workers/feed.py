@@ -32,12 +32,12 @@ _AT_ONCE = 16
 class Voice:
     """What one model call has said and nobody was told yet."""
 
-    __slots__ = ("_chars", "_k", "_pending", "followed_until_ms", "shard", "view")
+    __slots__ = ("_chars", "_k", "_pending", "followed_until_s", "shard", "view")
 
-    def __init__(self, shard: Shard, view: TurnView) -> None:
+    def __init__(self, shard: Shard, view: TurnView, *, now_s: float) -> None:
         self.shard = shard
         self.view = view
-        self.followed_until_ms = int(view.head.get("follow_until") or 0)
+        self.followed_until_s = now_s + int(view.head.get("followed_for") or 0) / 1000
         self._k = 0
         self._pending: list[tuple[str, int, list[str]]] = []
         self._chars = 0
@@ -82,7 +82,7 @@ class Feed:
             return
         voice = self._voices.get(view.session)
         if voice is None or voice.view is not view:
-            voice = self._voices[view.session] = Voice(self._yard.shard_for(view.session), view)
+            voice = self._voices[view.session] = Voice(self._yard.shard_for(view.session), view, now_s=self._clock.monotonic())
         voice.say(delta)
         self._dirty.add(voice)
         if not self._due.is_set():
@@ -101,8 +101,8 @@ class Feed:
             await self._clock.sleep(_FLUSH_S)
             self._due.clear()
             await self._ask()
-            now = self._clock.now_ms()
-            due = [voice for voice in self._dirty if voice.followed_until_ms > now]
+            now = self._clock.monotonic()
+            due = [voice for voice in self._dirty if voice.followed_until_s > now]
             self._dirty.difference_update(due)
             for i in range(0, len(due), _AT_ONCE):
                 await asyncio.gather(*(self._write(voice) for voice in due[i : i + _AT_ONCE]))
@@ -110,15 +110,15 @@ class Feed:
     async def _ask(self) -> None:
         """Ask now and then who follows by now; begin and commit tell it for the rest."""
         now = self._clock.monotonic()
-        unheard = [v for v in self._dirty if v.followed_until_ms <= self._clock.now_ms()]
+        unheard = [v for v in self._dirty if v.followed_until_s <= now]
         if not unheard or now - self._asked_s < _ASK_EVERY_S:
             return
         self._asked_s = now
         for shard in self._yard.shards:
             here = {v.view.session: v for v in unheard if v.shard is shard}
             try:
-                for session, until in (await turns.followed(shard, list(here))).items():
-                    here[session].followed_until_ms = until
+                for session, left_ms in (await turns.followed(shard, list(here))).items():
+                    here[session].followed_until_s = now + left_ms / 1000
             except StoreUnavailable:
                 return
 

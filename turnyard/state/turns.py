@@ -198,7 +198,7 @@ async def _view(shard: Shard, session: str, reply: list[Any], *, base: tuple[Log
             "tenant": text(head[9]),
             "session": text(head[10]),
             "agent": text(head[11]),
-            "follow_until": text(head[12]),
+            "followed_for": text(head[12]),
             "attempt": text(head[14]),
             "user": text(head[16]),
             "platform": text(head[17]),
@@ -286,17 +286,21 @@ async def write_live(shard: Shard, view: TurnView, items: Sequence[Live]) -> Non
 
 
 async def followed(shard: Shard, sessions: Sequence[str]) -> dict[str, int]:
-    """Return until when each of these sessions (key parts) is followed, in milliseconds of the server; 0 for never.
+    """Return for how many more milliseconds each of these sessions (key parts) is followed; 0 when nobody does.
+
+    It is what is left by the server's clock, so it means the same to a worker whose own clock is wrong.
 
     Raises:
         StoreUnavailable: the server did not answer.
     """
     with reading("who follows"):
         async with shard.redis.pipeline(transaction=False) as pipe:
+            pipe.time()
             for session in sessions:
                 pipe.hget(shard.keys.head(session), "fu")
-            found = await pipe.execute()
-    return {session: int(until or 0) for session, until in zip(sessions, found, strict=True)}
+            (seconds, micros), *found = await pipe.execute()
+    now_ms = seconds * 1000 + micros // 1000
+    return {session: max(0, int(until or 0) - now_ms) for session, until in zip(sessions, found, strict=True)}
 
 
 def flat_pairs(fields: dict[str, Any]) -> list[Any]:

@@ -8,11 +8,11 @@ from turnyard.ports import Delta
 from turnyard.records.commit import TurnView
 from workers.feed import Voice
 
-VIEW = TurnView("OK", "a", "a.0", "turn_1", 1, 4, last_seq=7, head={"follow_until": "12"})
+VIEW = TurnView("OK", "a", "a.0", "turn_1", 1, 4, last_seq=7, head={"followed_for": "12"})
 
 
 def voice() -> Voice:
-    return Voice(cast("Any", None), VIEW)
+    return Voice(cast("Any", None), VIEW, now_s=0.0)
 
 
 def test_pieces_of_one_block_are_joined() -> None:
