@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.protocol.scene import OK, Scene, call
+from tests.protocol.scene import DAY_MS, OK, Scene, call
 from turnyard.errors import FenceLost
 from turnyard.records.commit import Answer, Say, TurnView
 from turnyard.records.jobs import Job
@@ -79,3 +79,41 @@ async def test_a_job_that_was_stopped_or_broke_never_says_that_it_succeeded(scen
         await scene.commit(view, ending="finish", closing=True, failure=failure)
     assert (await _committed(scene, accepted)).state == ending
     assert [r.outcome for r in await scene.log() if r.type == "turn/end"] == [ending]
+
+
+@pytest.mark.spec("rival-7")
+@pytest.mark.parametrize("stuck", ["its worker died", "its worker never began", "its cancel was never heard", "its call is never answered"])
+async def test_recovering_a_stuck_session_answers_all_that_waits_in_it(scene: Scene, stuck: str) -> None:
+    dead = await scene.worker()
+    await scene.say("first")
+    await scene.dispatch()
+    if stuck == "its worker never began":
+        assert await scene.take(dead) is not None
+    else:
+        view = await scene.begin(dead)
+        assert view is not None
+        if stuck == "its call is never answered":
+            waits = call(view, 0, "callback", awaited=True)
+            await scene.park(await scene.ask(view, waits), waits.id)
+    for i in range(8):
+        await scene.say(f"{i}", mode="follow_up" if i % 2 else "steer", user="bob")
+    await scene.dispatch()
+    if stuck == "its worker died":
+        await scene.tick(dead)
+    elif stuck == "its cancel was never heard":
+        await scene.control("cancel")
+        await scene.dispatch()
+    # Whatever holds it has a deadline: begin-by, the overdue cancel, the call's own.
+    await scene.pass_ms(DAY_MS + 1 if stuck == "its call is never answered" else 10_001)
+    await scene.tick()
+    alive = await scene.worker()
+    await scene.dispatch()
+    while (await scene.state()) != "idle":
+        view = await scene.begin(alive)
+        assert view is not None, f"{stuck}: it is {await scene.head()}"
+        await scene.commit(view, ending="finish", closing=True) if view.cancel else await scene.reply(view)
+        await scene.dispatch()
+    facts = await scene.facts()
+    assert (facts["head"]["q"], facts["wakers"], facts["undelayed"], facts["delayed"]) == (0, 0, 0, 0)
+    told = [entry for entry in await scene.entries() if entry in {str(i) for i in range(8)}]
+    assert sorted(told) == [str(i) for i in range(8)]
