@@ -22,16 +22,19 @@ if TYPE_CHECKING:
 
 
 _UNCOMPARED = -1
+_Answer = tuple[float, fleet.Beat]  # when the beat was sent, and what was said to it
 
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
     """What a beat answered. `news` is for the child, as it is sent to it; empty when there is none.
 
-    `wanted` are the levels of isolation for which suspects wait somewhere.
+    `sent_s` is when the oldest beat that it counts was sent, by the monotonic clock: the lease runs from there. `wanted`
+    are the levels of isolation for which suspects wait somewhere.
     """
 
     lost: bool
+    sent_s: float = 0.0
     wanted: frozenset[int] = frozenset()
     news: dict[str, Any] = field(default_factory=dict[str, Any])
 
@@ -45,7 +48,7 @@ class Leases:
         self._lease_ms = round(timing.lease_s * 1000)
         self._lists: dict[str, dict[str, list[str]]] = {}
         self._beat_s = timing.beat_s
-        self._flights: dict[tuple[str, int], asyncio.Task[fleet.Beat]] = {}
+        self._flights: dict[tuple[str, int], tuple[float, asyncio.Task[fleet.Beat]]] = {}
         self._rooms: dict[str, Rooms] = {}
         self._parts: dict[str, list[int]] = {}
 
@@ -64,7 +67,8 @@ class Leases:
             return Renewal(lost=True)
         rooms = self._rooms_of(owner, capacity)
         asked = rooms.ask() if rooms else [None] * len(self._yard.shards)
-        beats = await self._all(owner, partial(self._beat, owner=owner, held=held, able=able), asked)
+        answers = await self._all(owner, partial(self._beat, owner=owner, held=held, able=able), asked)
+        beats = [beat for _, beat in answers]
         if any(b.lost for b in beats):
             self._forget(owner)
             return Renewal(lost=True)
@@ -84,30 +88,26 @@ class Leases:
         turns = [(n, s.session, s.epoch) for n, b in enumerate(beats) for s in b.strangers if isinstance(s, fleet.Assignment)]
         rows = [(n, s.store, s.call, s.task) for n, b in enumerate(beats) for s in b.strangers if isinstance(s, fleet.RowRef)]
         wanted = frozenset(level for b in beats for level in b.wanted)
-        return Renewal(lost=False, wanted=wanted, news=news | ({"turns": turns} if turns else {}) | ({"rows": rows} if rows else {}))
+        news |= ({"turns": turns} if turns else {}) | ({"rows": rows} if rows else {})
+        return Renewal(lost=False, sent_s=min((sent_s for sent_s, _ in answers), default=0.0), wanted=wanted, news=news)
 
-    async def _all(self, owner: str, beat: Callable[..., Coroutine[Any, Any, fleet.Beat]], asked: Sequence[int | None]) -> list[fleet.Beat]:
-        """Send a beat to every shard, and return what was answered to those before the next is due.
+    async def _all(self, owner: str, beat: Callable[..., Coroutine[Any, Any, fleet.Beat]], asked: Sequence[int | None]) -> list[_Answer]:
+        """Have a beat on its way to every shard, and return what was answered before the next is due.
 
-        A shard that does not answer keeps its one beat in flight, and the others from nothing: their leases go on.
+        A shard that is slow keeps its one beat in flight, to be counted when it lands; one that does not answer keeps
+        the others from nothing: their leases go on.
         """
-        sent: list[asyncio.Task[fleet.Beat]] = []
-        late = {n for who, n in self._flights if who == owner}
-        for shard, room in zip(self._yard.shards, asked, strict=True):
-            if shard.n not in late:
+        now = self._yard.clock.monotonic()
+        flights = [(owner, shard.n) for shard in self._yard.shards]
+        for flight, shard, room in zip(flights, self._yard.shards, asked, strict=True):
+            if flight not in self._flights:
                 task = asyncio.create_task(beat(shard, room=room))
-                self._flights[owner, shard.n] = task
-                task.add_done_callback(partial(self._landed, (owner, shard.n)))
-                sent.append(task)
-        done: set[asyncio.Task[fleet.Beat]] = set()
-        if sent:
-            done, _ = await asyncio.wait(sent, timeout=self._beat_s)
-        return [task.result() for task in sent if task in done and not isinstance(task.exception(), StoreUnavailable)]
-
-    def _landed(self, flight: tuple[str, int], task: asyncio.Task[fleet.Beat]) -> None:
-        self._flights.pop(flight, None)
-        if not task.cancelled():
-            task.exception()  # said by whoever waited for it, if anybody did
+                task.add_done_callback(_heard)
+                self._flights[flight] = (now, task)
+        if flights:
+            await asyncio.wait([self._flights[flight][1] for flight in flights], timeout=self._beat_s)
+        landed = [self._flights.pop(flight) for flight in flights if flight in self._flights and self._flights[flight][1].done()]
+        return [(sent_s, task.result()) for sent_s, task in landed if not isinstance(task.exception(), StoreUnavailable)]
 
     async def _beat(
         self, shard: Shard, *, owner: str, held: Mapping[str, Sequence[str]] | None, able: Sequence[int], room: int | None
@@ -127,6 +127,8 @@ class Leases:
         self._lists.pop(owner, None)
         self._rooms.pop(owner, None)
         self._parts.pop(owner, None)
+        for flight in [flight for flight in self._flights if flight[0] == owner]:
+            self._flights.pop(flight)[1].cancel()
 
     async def bury(self, owner: str, suspects: upkeep.Suspects) -> None:
         """Declare one incarnation dead: what it ran is for others to take, now, and the suspects apart from all others.
@@ -139,3 +141,9 @@ class Leases:
             # A tick hands over a hundred turns at a time, in whatever order; the rest is as dead as the first.
             while (await upkeep.tick(shard, dead=(owner,), suspects=suspects, who="supervisor", lease_ms=self._lease_ms)).expelled >= 100:
                 pass
+
+
+def _heard(task: asyncio.Task[fleet.Beat]) -> None:
+    """Take note of an error, which whoever counts the beat is told of, if anybody does."""
+    if not task.cancelled():
+        task.exception()

@@ -214,7 +214,7 @@ class Supervisor:
             await self._clock.sleep(max(0.0, self._timing.beat_s - (self._clock.monotonic() - started)))
 
     async def _beat(self, child: Child) -> None:
-        owner, sent = child.owner, self._clock.monotonic()
+        owner = child.owner
         child.beats += 1
         compare = child.line.doubt or child.beats % _COMPARE_EVERY == 0
         child.line.doubt = False
@@ -240,7 +240,7 @@ class Supervisor:
             return
         for level in renewal.wanted:
             self._isolate(level)
-        child.line.valid_until = sent + self._timing.lease_s - self._timing.margin_s
+        child.line.valid_until = renewal.sent_s + self._timing.lease_s - self._timing.margin_s
         if renewal.news:
             child.link.send(**renewal.news)
 
