@@ -122,7 +122,7 @@ local function assign(queues, flow, h, start, place)
   local list = P .. 'turns:' .. pool_of(h) .. ':' .. h.ag .. '@' .. place
   later('RPUSH', list, h.sid .. ' ' .. h.ep)
   -- The workers of this version may all be gone by now, and with them whoever would take it.
-  if place ~= '0' then later('EXPIRE', list, 3600) end
+  if place ~= '0' then later_once('EXPIRE', list, 3600) end
   return #queue_of(queues, flow) > 0 and tag or nil
 end
 

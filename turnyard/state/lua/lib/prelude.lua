@@ -18,6 +18,7 @@ local function enter(keys, args)
 end
 
 -- Writes to one key that nothing reads before the end of the call travel as one command, in the order in which they were made.
+-- Only for commands that take any number of values.
 local function later(command, key, ...)
   local w = LATER[command .. key]
   if not w then
@@ -26,6 +27,11 @@ local function later(command, key, ...)
     LATER[#LATER + 1] = w
   end
   for _, v in ipairs({...}) do w[#w + 1] = v end
+end
+
+-- The same for a command that takes one value, which is the same each time.
+local function later_once(command, key, value)
+  if not LATER[command .. key] then later(command, key, value) end
 end
 
 local function write_out()

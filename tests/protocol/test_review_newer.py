@@ -1,0 +1,27 @@
+"""Turns that only some of the workers may run are handed out as surely as any others."""
+
+from __future__ import annotations
+
+from tests.protocol.scene import Scene, call
+from turnyard.records.commit import TurnView
+from turnyard.state import fleet
+
+
+async def test_turns_of_a_newer_agent_that_wake_together_all_reach_its_workers(scene: Scene) -> None:
+    new = await scene.worker(serial=2)
+    parked: list[tuple[str, TurnView, str]] = []
+    for name in "abc":
+        view = await scene.open_turn(new, session=name)
+        made = call(view, kind="callback", awaited=True)
+        view = await scene.ask(view, made)
+        await scene.park(view, made.id)
+        parked.append((name, view, made.id))
+    await scene.worker(serial=1)
+    scene.hears(new, (await fleet.beat(scene.yard.shards[0], new, held=-1)).lists)
+    for name, view, made in parked:
+        await scene.outcome(view, made, session=name)
+    await scene.dispatch()
+    for name, _, _ in parked:
+        again = await scene.begin(new, name)
+        assert again is not None
+        await scene.reply(again)
