@@ -51,6 +51,7 @@ async def test_a_run_without_harm_costs_nothing_and_names_its_points(sweep: Swee
         "dispatcher:dispatch#2:after",
         "worker.child:commit#2:before",
         "worker.child:commit#5:after",
+        "platform:accept#1:before",
         "platform:accept#1:after",
         "lifted.child:accept#1:before",
         "sender:sent#1:before",

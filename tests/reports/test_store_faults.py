@@ -77,6 +77,28 @@ def _line(deployment: Deployment) -> list[int]:
     return line
 
 
+async def test_a_worker_that_is_cut_off_with_its_connections_open_loses_its_turn_after_a_lease_and_writes_nothing_late(
+    deployment: Deployment, visitor: Talk
+) -> None:
+    """Nothing passes between one worker and the server, either way, and no connection ends: only its lease tells."""
+    before = len(deployment.app.ran("again"))
+    job = await visitor.say("cut_off", "again cut_off_gate")
+    await wait_until(lambda: len(deployment.app.ran("again")) > before, description="the tool to run", timeout_s=30)
+    [holder] = [worker for worker in deployment.workers if deployment.app.ran("again")[-1] in worker.children()]
+    cut_off = deployment.members(holder)
+    deployment.proxy.hold(cut_off.__contains__)
+    await wait_until(lambda: len(deployment.app.ran("again")) > before + 1, description="the other worker to run it", timeout_s=30)
+    assert deployment.app.ran("again")[-1] not in cut_off
+    deployment.app.open("cut_off_gate")
+    assert (await visitor.done(job, timeout_s=30)).state == "succeeded"
+    written = await visitor.log("cut_off")
+    deployment.proxy.release()
+    await visitor.enrolled(2)
+    assert await visitor.log("cut_off") == written
+    check_log(written)
+    assert len(deployment.app.ran("again")) == before + 2
+
+
 @pytest.mark.spec("rival-44")
 async def test_a_commit_whose_answer_is_lost_is_made_again_and_the_step_is_not(deployment: Deployment, visitor: Talk) -> None:
     """The answer of every other commit is lost, of the mark that a tool starts and of its result among them."""

@@ -169,6 +169,17 @@ async def test_one_coordinator_at_a_time_and_the_next_one_when_it_leaves(wide: S
     assert sum(await parts_of(wide)) == 128
 
 
+async def test_a_dead_coordinators_parts_stand_until_its_lease_ends_and_another_one_divides_anew(wide: Scene) -> None:
+    dead, heir = Coordinator(wide.yard, settings(64)), Coordinator(wide.yard, settings(128))
+    await dead.look()
+    assert await heir.look() is False
+    assert sum(await parts_of(wide)) == 64
+    assert 0 < await wide.yard.redis.pttl("ty:{ctl}:coordinator") <= 10_000
+    await wide.yard.redis.delete("ty:{ctl}:coordinator")
+    assert [await heir.look(), await dead.look()] == [True, False]
+    assert sum(await parts_of(wide)) == 128
+
+
 async def test_what_a_deposed_coordinator_still_says_is_refused_by_every_shard(wide: Scene) -> None:
     old = await plan.hold(wide.yard, "old", lease_ms=60_000)
     assert old is not None

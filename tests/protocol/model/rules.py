@@ -1,7 +1,7 @@
 """Which rules make the protocol safe, one switch each.
 
 On is the rule as the protocol states it; off is a plausible design without it. A rule earns its place by an interleaving that
-goes wrong when it is off: test_ablation.py demands one for every switch.
+goes wrong when it is off: test_search.py demands one for every switch.
 """
 
 from collections.abc import Iterable
