@@ -27,7 +27,7 @@ from turnyard.state.log import read_log
 from turnyard.state.yard import Yard
 
 TENANT = "default"
-BOUND_S = 20.0
+BOUND_S = 30.0
 _LOOK_S = 0.01
 _ASK_AGAIN_S = 0.2
 

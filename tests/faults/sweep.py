@@ -28,7 +28,7 @@ from turnyard.state.fleet import list_workers
 from turnyard.state.yard import Yard
 
 READY_S = 20.0
-RECORDED = 2
+RECORDED = 3
 # Kills after which the recovery itself, with the start of what died, is swept.
 RECOVERED = (
     "worker.child:commit#2:before",
@@ -134,10 +134,11 @@ async def record(sweep: Sweep) -> list[Plan]:
         runs.append(list(sweep.watch.seen))
     golden = [moment for moment in runs[0] if all(moment in run for run in runs)]
     plans = plans_of(golden)
+    usual = [moment for run in runs[1:] for moment in run]  # the first one may hold what only a start does
     for first in map(Point.parse, RECOVERED):
         # A first kill that fails is a point of its own and is reported as such.
         await sweep.run([first])
-        plans += recoveries(first, sweep.watch.seen, golden)
+        plans += recoveries(first, sweep.watch.seen, usual)
     return plans
 
 
