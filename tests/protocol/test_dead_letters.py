@@ -223,6 +223,22 @@ async def test_a_reply_that_was_given_up_is_sent_again_as_a_record_of_its_own(sc
     assert await dead.list_letters(scene.yard) == []
 
 
+async def test_a_letter_that_is_sent_again_does_not_take_the_lane_from_who_sends_there_now(scene: Scene) -> None:
+    shard, owner = scene.yard.shards[0], await scene.worker()
+    await scene.reply(await scene.open_turn(owner, platform="slack"), lanes=("slack",))
+    (item,) = await lanes.take_lane(shard, "slack")
+    assert await lanes.give_up(shard, "slack", item, item.records[-1], reason="channel is archived")
+    await scene.reply(await scene.open_turn(owner, "again"), lanes=("slack",))
+    (busy,) = await lanes.take_lane(shard, "slack")
+    (letter,) = await dead.list_letters(scene.yard)
+    assert (await dead.retry_letter(scene.yard, letter.id)).done
+    assert await lanes.take_lane(shard, "slack") == []
+    assert await lanes.sent(shard, "slack", busy)
+    (rest,) = await lanes.take_lane(shard, "slack")
+    assert [r.type for r in rest.records] == ["delivery/again"]
+    assert await lanes.sent(shard, "slack", rest)
+
+
 @pytest.mark.spec("S11")
 async def test_what_somebody_wrote_is_not_shown_in_a_letter(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     await scene.reply(await scene.open_turn(await scene.worker()))

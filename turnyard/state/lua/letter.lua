@@ -1,7 +1,7 @@
 -- Decide about a dead letter: take it out, or put what came back where it came from.
 --
 -- KEYS  ingress  names the shard. Others carry its hash tag: dead, limits, j:<job>, the head, out:<lane>
--- ARGV  how      drop | again (a letter of the shard's own events, kept whole: the same event once more) | send (a lane is due again)
+-- ARGV  how      drop | again (a letter of the shard's own events, kept whole: the same event once more) | send (a record that asks for it, and its lane is due unless somebody has it)
 --       id       of the letter in the stream
 -- Returns done | gone (no such letter) | cut (not all of it was kept) | no_session
 -- A lost reply: the repeat answers gone, and what was asked for is done.
@@ -25,7 +25,7 @@ local function main()
     -- A cursor never goes back: what is to be sent again is a record of its own.
     local sid, ord = string.match(f.st, '^(%w+)%.(%d+)$')
     if f['e.seq'] then record(load(sid), ord, false, 't', 'delivery/again', 'x', f['e.seq']) end
-    call('ZADD', P .. 'out:' .. f.la, NOW, f.st)
+    wake_lane(load(sid), ord, f.la)
   end
   forget_letter(raw)
   return 'done'

@@ -27,8 +27,8 @@ local function obstacle(h)
     if most and taken(res[i]) >= tonumber(most) then return res[i] end
   end
   local pool = pool_of(h)
-  if taken(res[3]) >= tonumber(limit('c:' .. pool) or 0) then return res[3] end
   if capacity_of(pool, h.ag) == 0 then return h.il > 0 and res[3] or res[2] end
+  if taken(res[3]) >= tonumber(limit('c:' .. pool) or 0) then return res[3] end
   -- The agent's use is counted whatever the isolation, so its capacity is, too.
   local capacity = capacity_of(h.po, h.ag) + capacity_of(h.po .. '!1', h.ag) + capacity_of(h.po .. '!2', h.ag)
   if h.il == 0 and taken(res[2]) >= capacity then return res[2] end
@@ -46,6 +46,8 @@ end
 local function room_of(res)
   local most = limit('l:' .. res)
   if res:sub(1, 2) == 'p/' then
+    -- Who waits for a pool that nobody works in is looked at again: it may have moved.
+    if tonumber(limit('c:' .. res:match('^p/([^!]*)')) or 0) == 0 then return true end
     local c = tonumber(limit('c:' .. res:sub(3)) or 0)
     most = math.min(tonumber(most or c), c)
   end
@@ -80,6 +82,14 @@ local function place_of(h)
   return list_with_room(pool, h.ag, h.tv, schema, apart)
 end
 
+-- An agent that nobody serves in the session's pool any more, but somebody in another, has moved there.
+local function follow_agent(h)
+  local pools = split(limit('po:' .. h.ag))
+  if #pools == 0 or #without(pools, h.po) < #pools then return end
+  set(h, 'po', pools[#pools])
+  want_for(h)
+end
+
 -- The first session of the flow that a worker may run now: ghosts are dropped, a turn that needs a newer worker is passed over.
 local function candidate(queues, flow)
   local q = queue_of(queues, flow)
@@ -90,6 +100,7 @@ local function candidate(queues, flow)
       take_out(q, flow, at)
     else
       want_for(h)
+      follow_agent(h)
       local res = obstacle(h)
       if res then return nil, h, res end
       local place = place_of(h)

@@ -18,6 +18,14 @@ local function recount_schemas(pool, agent)
   set_limit('hs:' .. pool .. ':' .. agent, all or false)
 end
 
+-- po:<agent> are the pools in which it is served, the last to come at the end.
+local function recount_pools(pool, agent, served)
+  if string.find(pool, '!', 1, true) then return end
+  local pools = without(split(limit('po:' .. agent)), pool)
+  if served then pools[#pools + 1] = pool end
+  set_limit('po:' .. agent, #pools > 0 and table.concat(pools, ','))
+end
+
 local function recount(pool, agent)
   local lowest, capacity
   for _, v in ipairs(call('HVALS', P .. 'serve:' .. pool .. ':' .. agent)) do
@@ -27,6 +35,7 @@ local function recount(pool, agent)
   end
   set_limit('lo:' .. pool .. ':' .. agent, lowest or false)
   set_limit('ca:' .. pool .. ':' .. agent, capacity or false)
+  recount_pools(pool, agent, capacity)
   recount_schemas(pool, agent)
 end
 

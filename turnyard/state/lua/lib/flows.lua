@@ -1,7 +1,7 @@
 -- Who may run next: flows by virtual start, their sessions by priority and arrival, and what blocks them.
 -- limits: max, begin_by, quantum, v clock of shares, arr and front counters, nb blocked flows, per tenant vt: tag, last: slot time
 -- and wt: weight, per resource l: limit, per flow b: what blocks it, per pool c: capacity, per pool and agent
--- lo: lowest live serial, ca: capacity and hs: newest schema that all know; schema is the one that new data is written in.
+-- lo: lowest live serial, ca: capacity and hs: newest schema that all know, per agent po: its pools; schema is the one that new data is written in.
 -- From so many lost hosts on, a turn runs alone.
 local ALONE_FROM = 2
 
@@ -77,7 +77,7 @@ local function want_for(h)
   local pool = pool_of(h)
   want_limits('v', 'vt:' .. h.tn, 'last:' .. h.tn, 'wt:' .. h.tn, 'l:t/' .. h.tn, 'l:a/' .. h.ag, 'l:p/' .. pool, 'c:' .. pool,
     'lo:' .. pool .. ':' .. h.ag, 'hs:' .. pool .. ':' .. h.ag, 'schema', 'ca:' .. h.po .. ':' .. h.ag, 'ca:' .. h.po .. '!1:' .. h.ag,
-    'ca:' .. h.po .. '!2:' .. h.ag, 'b:' .. flow_of(h), 'arr', 'front', 'max', 'begin_by', 'nb')
+    'ca:' .. h.po .. '!2:' .. h.ag, 'b:' .. flow_of(h), 'po:' .. h.ag, 'arr', 'front', 'max', 'begin_by', 'nb')
 end
 
 local function offer(flow)
