@@ -95,18 +95,15 @@ async def test_of_two_thousand_messages_that_nobody_drains_none_is_trimmed_and_o
 async def test_a_thousand_worker_starts_leave_no_trace_of_those_that_are_gone(scene: Scene) -> None:
     """A third leaves in order, a third is buried by its supervisor, a third is missed by its lease; each had a turn in its hands."""
     shard = scene.yard.shards[0]
-    await scene.say()
     live = await scene.worker()
     before = set(await scene.yard.redis.keys("*"))
-    await scene.dispatch()
-    for _ in range(333):
+    for n in range(333):
         for end in ("leave", "bury", "lease"):
             owner = await scene.worker(capacity=1, serial=0)
             await fleet.leave(shard, live)
-            view = await scene.begin_as(owner, int((await scene.head())["ep"]))
-            assert view is not None
+            view = await scene.open_turn(owner, session=f"s{n}")
             if end == "leave":
-                await scene.commit(view, ending="yield", owner=owner)
+                await scene.commit(view, ending="yield")
                 await fleet.leave(shard, owner)
             live = await scene.worker()
             if end == "bury":
@@ -115,22 +112,14 @@ async def test_a_thousand_worker_starts_leave_no_trace_of_those_that_are_gone(sc
                 await scene.pass_ms(1)
                 await shard.redis.zadd(shard.keys.prefix + "workers", {owner: scene.now_ms - 1})
                 await scene.tick()
-            while await scene.ingress() or (await scene.state()) != "assigned":
-                await scene.dispatch()
+            await scene.reply(await scene.start(live, f"s{n}"))
     assert [worker.worker for worker in await fleet.list_workers(scene.yard)] == [live]
     left = set(await scene.yard.redis.keys("*")) - before
-    assert [key for key in left if not re.search(rb":(ingress|running|run:.+|turns:.+|h:.+)$", key)] == []
+    assert [key for key in left if not re.search(rb":(ingress|running|run:.+|turns:.+|[hsj]:.+|idx:.+)$", key)] == []
     assert await shard.redis.zrange(shard.keys.prefix + "workers", 0, -1) == [live.encode()]
     assert await shard.redis.hkeys(shard.keys.prefix + "fleet") == [live.encode()]
     assert await shard.redis.hkeys(shard.keys.prefix + "serve:default:bot") == [live.encode()]
     await _no_groups(scene)
-    await scene.reply(await _held(scene, live))
-
-
-async def _held(scene: Scene, owner: str) -> TurnView:
-    view = await scene.begin_as(owner, int((await scene.head())["ep"]))
-    assert view is not None
-    return view
 
 
 async def _no_groups(scene: Scene) -> None:
