@@ -25,7 +25,7 @@ UNREADABLE = 10
 LANES = ("slack", "arq")
 # Of ten sessions: whose callback is answered after its deadline. The third one's never is.
 LATE = 5
-_SMALL_BYTES = 1024
+_STEPS_BYTES = 256
 _CLASSES = {pattern: re.compile(pattern) for pattern in LIFETIMES}
 
 
@@ -176,15 +176,15 @@ class Steady:
 def grown(first: Counter[str], second: Counter[str], *, content: int) -> dict[str, float]:
     """Return by class how much more is kept after twice as many turns, as a ratio; `content` is what logs held at the start.
 
-    A log grows with what is said in it for as long as its session lives, so for logs it is the growth of one half by the other's. What is
-    smaller than a kilobyte moves in steps of an allocation and is left out while it stays so.
+    A log grows with what is said in it for as long as its session lives, so for logs it is the growth of one half by the other's. Memory
+    comes in steps: a few of them, whatever the size of the class, are no growth.
     """
     ratios: dict[str, float] = {}
     for name in second:
         if name.endswith(" log"):
             ratios[name] = (second[name] - first[name]) / (first[name] - content)
-        elif second[name] > _SMALL_BYTES:
-            ratios[name] = second[name] / max(first[name], 1)
+        elif second[name] > _STEPS_BYTES:
+            ratios[name] = (second[name] - _STEPS_BYTES) / max(first[name], 1)
     return ratios
 
 

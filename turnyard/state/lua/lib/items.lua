@@ -117,3 +117,15 @@ local function show_notice(h, group, key, body)
   if drop_notice(h, group, key, body) then return end
   put(h, {k = 'notice', gr = group, ky = key, b = body, st = tostring(h.so), w = '0', at = NOW})
 end
+
+-- The calls of which an item still has to tell.
+local function untold(h)
+  if h.untold then return h.untold end
+  h.untold = {}
+  for _, key in ipairs((h.ib ~= '' or h.nj > 0) and {inbox_key(h.sid), next_key(h.sid)} or {}) do
+    for _, it in ipairs(items(key)) do
+      if it.c then h.untold[it.st .. '!' .. it.c] = true end
+    end
+  end
+  return h.untold
+end

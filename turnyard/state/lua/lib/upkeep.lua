@@ -82,7 +82,7 @@ local function call_due(sid, ord, c)
   local r = not h.new and row(h, ord, c)
   if not r then return end
   -- A session that did not run all this time (paused, no worker) still has to be told.
-  if r.o and (r.an ~= 1 or h.ib ~= '' or h.nj > 0) then
+  if r.o and (r.an ~= 1 or untold(h)[ord .. '!' .. c]) then
     call('ZADD', DEADLINES, NOW + DAY, call_member(h, r))
     return
   end
