@@ -25,3 +25,23 @@ async def test_turns_of_a_newer_agent_that_wake_together_all_reach_its_workers(s
         again = await scene.begin(new, name)
         assert again is not None
         await scene.reply(again)
+
+
+async def test_a_cancelled_turn_is_closed_by_whoever_is_there_however_old(scene: Scene) -> None:
+    new = await scene.worker(serial=2)
+    accepted = await scene.say()
+    view = await scene.start(new)
+    await scene.commit(view, ending="yield")
+    await fleet.leave(scene.yard.shards[0], new)
+    old = await scene.worker(serial=1)
+    await scene.dispatch()
+    assert await scene.begin(old) is None
+    await scene.control("cancel")
+    await scene.dispatch()
+    await scene.tick()
+    closing = await scene.begin(old)
+    assert closing is not None
+    assert closing.cancel == "user"
+    await scene.commit(closing, ending="finish", closing=True)
+    assert ((await scene.job(accepted)).state, await scene.state()) == ("cancelled", "idle")
+    await scene.reply(await scene.open_turn(old, "again"))

@@ -5,7 +5,7 @@ and clears the owner, so that nothing of an earlier holder passes the fence.
 """
 
 from tests.protocol.model.rules import Rules
-from tests.protocol.model.state import BEGIN_BY, INF, State, is_task
+from tests.protocol.model.state import BEGIN_BY, INF, State, is_task, least_version
 
 
 def admit(shard: State, rules: Rules) -> None:
@@ -15,7 +15,7 @@ def admit(shard: State, rules: Rules) -> None:
     i = 0
     while i < len(shard["ready"]) and len(shard["running"]) < shard["cap"] and room > 0:
         head = shard["s"][shard["ready"][i]]
-        if rules.list_version and worker_room(shard, since=head["tver"]) <= 0:
+        if rules.list_version and worker_room(shard, since=least_version(head)) <= 0:
             i += 1
             continue
         assign(shard, rules, shard["ready"].pop(i))
@@ -42,4 +42,4 @@ def assign(shard: State, rules: Rules, sid: str) -> None:
     if rules.fence_state:
         head["owner"] = None
     shard["running"][sid] = BEGIN_BY
-    shard["turns"].append([sid, head["epoch"], head["tver"] if rules.list_version else 0])
+    shard["turns"].append([sid, head["epoch"], least_version(head) if rules.list_version else 0])

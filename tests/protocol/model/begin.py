@@ -5,7 +5,7 @@ declared call is unanswered, so nothing ever lands between a call and its result
 """
 
 from tests.protocol.model.rules import Rules
-from tests.protocol.model.state import INF, State, append, cancelling, next_due, to_ready, unanswered, wakes
+from tests.protocol.model.state import INF, State, append, cancelling, least_version, next_due, to_ready, unanswered, wakes
 
 
 def begin(shard: State, rules: Rules, sid: str, epoch: int, owner: str) -> State:
@@ -16,7 +16,7 @@ def begin(shard: State, rules: Rules, sid: str, epoch: int, owner: str) -> State
         return answer(shard, sid, "ALREADY", base=0)
     if head["state"] != "assigned" or head["epoch"] != epoch or not live:
         return {"code": "FENCED"}
-    if shard["ver"].get(owner, 0) < head["tver"]:
+    if shard["ver"].get(owner, 0) < least_version(head):
         shard["running"].pop(sid, None)
         to_ready(shard, rules, sid, front=True)
         return {"code": "FENCED"}

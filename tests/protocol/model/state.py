@@ -122,6 +122,11 @@ def cancelling(head: State) -> bool:
     return bool(head["cancel"] and head["cancel"]["turn"] == head["turn"])
 
 
+def least_version(head: State) -> int:
+    """Return the oldest agent version that may go on with the open turn; one that is only to be closed may have any."""
+    return 0 if cancelling(head) else head["tver"]
+
+
 def poisoned(head: State) -> bool:
     """Tell whether the open turn is ended for what it does to its workers."""
     return cancelling(head) and head["cancel"]["cause"] == "poisoned"

@@ -28,7 +28,7 @@ local function main()
 
   if h.st == 'running' and h.ow == owner then return answer(h, 'ALREADY', nil, 0) end
   if h.st ~= 'assigned' then return {'FENCED'} end
-  if serial < h.tv then
+  if serial < least_serial(h) then
     release(h)
     to_ready(h, true)
     return {'FENCED'}

@@ -114,7 +114,7 @@ local function main()
   local overdue = call('ZSCORE', DEADLINES, 'x!' .. h.sid)
   return cjson.encode({
     now = NOW, tick = tonumber(limit('tick') or nil), amnesty = tonumber(limit('amnesty') or 0), quantum = tonumber(limit('quantum') or 30000),
-    id = h.id, tn = h.tn, ag = h.ag, po = h.po, st = h.st, tu = h.tu, rv = h.rv, ep = h.ep, aw = h.aw, at = h.at, pz = h.pz == '1', pa = h.pa, tv = h.tv, sc = h.sc,
+    id = h.id, tn = h.tn, ag = h.ag, po = h.po, st = h.st, tu = h.tu, rv = h.rv, ep = h.ep, aw = h.aw, at = h.at, pz = h.pz == '1', pa = h.pa, tv = least_serial(h), sc = h.sc,
     bg = h.bg, sl = h.sl, rs = h.rs, q = h.q, iw = h.iw, nw = h.nw, dd = h.dd, il = h.il, pm = h.pm, cc = h.cc, cancelled = cancelled(h),
     updated = tonumber(call('ZSCORE', P .. 'idx:' .. h.tn, h.sid) or nil),
     overdue = overdue and tonumber(overdue) or nil, begin_by = h.st == 'assigned' and tonumber(call('ZSCORE', RUNNING, h.sid)) or nil,

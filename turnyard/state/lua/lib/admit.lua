@@ -77,9 +77,9 @@ end
 local function place_of(h)
   local schema, pool = schema_of(h), pool_of(h)
   local apart = schema > tonumber(limit('hs:' .. pool .. ':' .. h.ag) or 1)
-  local newer = apart or h.tv > tonumber(limit('lo:' .. pool .. ':' .. h.ag))
+  local newer = apart or least_serial(h) > tonumber(limit('lo:' .. pool .. ':' .. h.ag))
   if not newer then return '0' end
-  return list_with_room(pool, h.ag, h.tv, schema, apart)
+  return list_with_room(pool, h.ag, least_serial(h), schema, apart)
 end
 
 -- An agent that nobody serves in the session's pool any more, but somebody in another, has moved there.

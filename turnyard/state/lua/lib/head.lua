@@ -56,6 +56,9 @@ end
 
 local function cancelled(h) return h.ct ~= '' and h.ct == h.tu end
 
+-- The oldest serial that may go on with the turn. One that only closes may be any: closing runs nothing of the app.
+local function least_serial(h) return cancelled(h) and 0 or h.tv end
+
 -- The log. Every record moves sq:<store>, an entry moves le:<store> too.
 local function log_key(h, ord) return P .. 'h:' .. h.sid .. '.' .. ord .. ':log' end
 
