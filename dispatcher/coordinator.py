@@ -13,7 +13,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 from turnyard.errors import ConfigError
-from turnyard.state import plan, shares
+from turnyard.state import flows, plan, shares
 from turnyard.state.plan import ALL, Deposed
 
 if TYPE_CHECKING:
@@ -58,12 +58,14 @@ class Coordinator:
     def __init__(self, yard: Yard, settings: Settings) -> None:
         self._yard = yard
         self._wholes = wholes_of(settings)
+        self._weights = frozenset(settings.tenants)
         self._owner = secrets.token_hex(8)
         self.every_s = _TICKS * settings.timing.tick_ms / 1000
         self._lease_ms = round(_LEASE_LOOKS * self.every_s * 1000)
         self._looks = 0
         self._above = 0
         self._published: object = None
+        self._cleared = 0
 
     async def look(self) -> bool:
         """Divide anew if this process holds the lease; return whether it does.
@@ -90,6 +92,7 @@ class Coordinator:
         self._looks += 1
         # Whoever was the coordinator before is heard by no shard after this, so what they answer stays so.
         uses = await self._tell(version, [dict.fromkeys(self._wholes)] * len(self._yard.shards))
+        await self._clear(version)
         targets = {res: self._target(res, [use[res] for use in uses]) for res in self._wholes}
         lower = [self._change(use, {res: targets[res][n] for res in use}, up=False) for n, use in enumerate(uses)]
         if any(lower):
@@ -99,6 +102,13 @@ class Coordinator:
         if any(higher):
             uses = await self._tell(version, [dict.fromkeys(self._wholes) | parts for parts in higher])
         await self._publish(uses)
+
+    async def _clear(self, version: int) -> None:
+        """Take away, once in each plan, what an earlier configuration divided and this one does not name: nobody would raise it again."""
+        if version != self._cleared:
+            for shard in self._yard.shards:
+                await flows.keep_limits(shard, resources=self._wholes, weights=self._weights)
+            self._cleared = version
 
     async def _tell(self, version: int, parts: Sequence[Mapping[str, int | None]]) -> list[dict[str, Use]]:
         return await asyncio.gather(*(plan.share(s, version, p) for s, p in zip(self._yard.shards, parts, strict=True)))

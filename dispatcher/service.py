@@ -19,7 +19,7 @@ from turnyard.errors import StoreUnavailable
 from turnyard.state import flows, upkeep
 from turnyard.state.plan import has_part
 
-from .coordinator import Coordinator
+from .coordinator import Coordinator, wholes_of
 from .sentinel import Sentinel
 
 if TYPE_CHECKING:
@@ -92,6 +92,8 @@ class Dispatcher:
             quantum_ms=self._timing.quantum_ms,
             relay_ms=_RELAY_LEASES * self._timing.lease_ms,
         )
+        if alone:
+            await flows.keep_limits(shard, resources=wholes_of(settings), weights=settings.tenants)
 
     async def _until_it_has_a_part(self, shard: Shard, name: str) -> None:
         while not (self._life.drain.is_set() or await has_part(shard)):

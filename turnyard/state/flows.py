@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from redis import exceptions as rx
 
 from turnyard.errors import StoreUnavailable
-from turnyard.state.reads import reading
+from turnyard.state.reads import reading, text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from turnyard.state.yard import Shard
 
@@ -68,3 +68,19 @@ async def set_limits(
     if fields:
         with reading(f"limits of shard {shard.n}"):
             await shard.redis.hset(shard.keys.limits, mapping=fields)
+
+
+async def keep_limits(shard: Shard, *, resources: Collection[str], weights: Collection[str]) -> None:
+    """Take away caps of tenants and pools (`resources`: t/<tenant>, p/<pool>) and weights that are not named here.
+
+    Who waited for such a cap goes on with the next tick.
+
+    Raises:
+        StoreUnavailable: the server did not answer; some may be gone.
+    """
+    named = {f"l:{res}" for res in resources} | {f"wt:{tenant}" for tenant in weights}
+    with reading(f"limits of shard {shard.n}"):
+        for pattern in ("l:[tp]/*", "wt:*"):
+            found = [text(field) async for field, _ in shard.redis.hscan_iter(shard.keys.limits, match=pattern)]
+            if gone := [field for field in found if field not in named]:
+                await shard.redis.hdel(shard.keys.limits, *gone)

@@ -225,3 +225,18 @@ async def _end_some(shard: Shard) -> None:
     for sid in await shard.redis.zrange(prefix + "running", 0, 2):
         await shard.redis.zadd(prefix + "running", {sid: 1})
     await upkeep.tick(shard, who="supervisor", parts="b")
+
+
+async def test_a_cap_that_is_no_longer_set_keeps_no_shard_from_its_tenant(wide: Scene) -> None:
+    capped = Coordinator(wide.yard, settings(64, tenants={"small": {"max_concurrent_turns": 3}}))
+    await capped.look()
+    without = (await parts_of(wide, "l:t/small")).index(0)
+    (name,) = on_shard(wide, without, 1, "small")
+    shard = wide.yard.shards[without]
+    await wide.say(session=name, tenant="small")
+    await wide.dispatch(shard)
+    assert await wide.state(name, "small") == "ready"
+    await capped.let_go()
+    assert await Coordinator(wide.yard, settings(64)).look()
+    await wide.tick(shard=shard)
+    assert await wide.state(name, "small") == "assigned"

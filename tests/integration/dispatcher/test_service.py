@@ -12,6 +12,7 @@ from tests.processes import Roles
 from turnyard.records.ids import body_hash, new_job_id, session_key
 from turnyard.records.messages import UserMessage
 from turnyard.state import fleet, ingress, sessions
+from turnyard.state.flows import set_limits
 from turnyard.state.yard import Yard
 from turnyard.testing import wait_until
 
@@ -48,6 +49,15 @@ async def test_an_accepted_message_is_admitted_to_a_live_worker(yard: Yard, clea
     [assigned] = await fleet.take(yard.shards[0], fleet.Lists(registration), free=1, block_ms=10_000)
     assert isinstance(assigned, fleet.Assignment)
     assert (assigned.session, assigned.agent) == (session_key("default", "s1"), "hello")
+
+
+async def test_a_cap_that_is_no_longer_set_holds_nobody_up(yard: Yard, clean: str, roles: Roles) -> None:
+    await set_limits(yard.shards[0], tenants={"default": 0}, pools={"default": 0})
+    registration = await worker(yard)
+    await say(yard, "s1")
+    roles.dispatcher(clean)
+    [assigned] = await fleet.take(yard.shards[0], fleet.Lists(registration), free=1, block_ms=10_000)
+    assert isinstance(assigned, fleet.Assignment)
 
 
 @pytest.mark.spec("trap-6", "trap-38")
