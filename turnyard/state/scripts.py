@@ -45,18 +45,18 @@ FRAGMENTS = (
     "jobs",
     "items",
     "flows",
+    "admit",
+    "fleet",
     "letters",
     "cancel",
+    "poison",
 )
-# Fragments of a few scripts stand in their blocks: Lua allows two hundred names at a time.
+# Fragments of a few scripts stand in their blocks: Lua allows two hundred names at a time, and a block sixty from outside of it.
 _OWN = {
-    "dispatch": ("admit", "arrive"),
-    "begin": ("fleet", "claim", "ending"),
+    "dispatch": ("arrive",),
+    "begin": ("claim", "ending"),
     "commit": ("claim", "ending", "append"),
-    "beat": ("fleet",),
-    "tick": ("admit", "fleet", "poison", "upkeep"),
-    "explain": ("admit", "fleet"),
-    "share": ("fleet",),
+    "tick": ("upkeep",),
 }
 NAMES = (
     MARK,
