@@ -50,12 +50,13 @@ FRAGMENTS = (
     "letters",
     "cancel",
     "poison",
+    "claim",
+    "ending",
 )
 # Fragments of a few scripts stand in their blocks: Lua allows two hundred names at a time, and a block sixty from outside of it.
 _OWN = {
     "dispatch": ("arrive",),
-    "begin": ("claim", "ending"),
-    "commit": ("claim", "ending", "append"),
+    "commit": ("append",),
     "tick": ("upkeep",),
 }
 NAMES = (
