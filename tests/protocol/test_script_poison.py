@@ -273,7 +273,7 @@ async def test_a_dead_child_with_more_than_a_hundred_turns_is_charged_in_parts(s
     assert levels == [1] * 65 + [0] * 65
 
 
-async def test_the_rest_of_a_dead_child_that_others_find_is_charged_to_nobody(scene: Scene) -> None:
+async def test_the_suspects_of_a_dead_child_are_charged_though_others_find_the_rest(scene: Scene) -> None:
     owner = await scene.worker(capacity=200)
     names = [f"s{i}" for i in range(130)]
     for name in names:
@@ -282,9 +282,10 @@ async def test_the_rest_of_a_dead_child_that_others_find_is_charged_to_nobody(sc
         await scene.dispatch()
     for name in names:
         assert await scene.begin(owner, name) is not None
-    await scene.tick(owner, who="supervisor", parts="")
+    named = Suspects(tuple(session_key("default", name) for name in names[:65]))
+    await scene.tick(owner, who="supervisor", suspects=named, parts="")
     await scene.tick(parts="w")
-    assert [await level(scene, name) for name in names] == [[0, 0, 0]] * 130
+    assert [(await level(scene, name))[0] for name in names] == [1] * 65 + [0] * 65
 
 
 BROKEN: dict[str, Broken] = {

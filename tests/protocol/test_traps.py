@@ -57,7 +57,7 @@ def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = scripts.library_source()
     first = session_key("default", "x")
     members = "(function() local all = call('SMEMBERS', key) table.sort(all, function(a, b) return a == '%s' and b ~= a end) return {all[1]} end)()"
-    was = "call('SRANDMEMBER', key, most)"
+    was = "call('SRANDMEMBER', key, most - n)"
     assert was in whole
     monkeypatch.setattr(scripts, "library_source", lambda: whole.replace(was, members % first))
 

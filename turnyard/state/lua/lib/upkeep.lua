@@ -28,6 +28,23 @@ local function task_dead(h, r, owner)
   wake(h)
 end
 
+-- One turn or task of a dead owner goes to others; false when it was not held any more.
+local function hand_back(owner, m, verdict, report)
+  if call('SREM', P .. 'w:' .. owner, m) == 0 then return false end
+  local sid, ord, c = string.match(m, '^c!(%w+)%.(%d+)!(.+)$')
+  local h = load(sid or m)
+  if sid then
+    local r = row(h, ord, c)
+    if r then task_dead(h, r, owner) end
+  elseif h.st == 'running' and h.ow == owner then
+    release(h)
+    set(h, 'ow', '')
+    charge(h, verdict, report)
+    to_ready(h, true)
+  end
+  return true
+end
+
 -- First the fence (score -inf: begin, beat and every commit treat it as gone), then up to `most` of its set, then the name.
 -- Who is charged for what it ran is decided at the fence and kept for those who find the rest.
 local function expel(owner, most, report)
@@ -43,20 +60,13 @@ local function expel(owner, most, report)
   else
     verdict = call('GET', key .. ':why') or 'child'
   end
-  for _, m in ipairs(call('SRANDMEMBER', key, most)) do
-    call('SREM', key, m)
+  -- The suspects go first: who finds the rest may not know of them.
+  for sid in pairs(report and report.suspects or {}) do
+    if n < most and hand_back(owner, sid, verdict, report) then n = n + 1 end
+  end
+  for _, m in ipairs(call('SRANDMEMBER', key, most - n)) do
+    hand_back(owner, m, verdict, report)
     n = n + 1
-    local sid, ord, c = string.match(m, '^c!(%w+)%.(%d+)!(.+)$')
-    local h = load(sid or m)
-    if sid then
-      local r = row(h, ord, c)
-      if r then task_dead(h, r, owner) end
-    elseif h.st == 'running' and h.ow == owner then
-      release(h)
-      set(h, 'ow', '')
-      charge(h, verdict, report)
-      to_ready(h, true)
-    end
   end
   if call('SCARD', key) == 0 then
     call('ZREM', WORKERS, owner)
