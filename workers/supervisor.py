@@ -83,8 +83,7 @@ class Supervisor:
         await self._life.drain.wait()
         self._draining.set()
         log.info("draining", extra={"children": len(self._children)})
-        for child in self._children.values():
-            child.terminate()
+        self._stop_all()
         await self._clock.sleep(self._timing.grace_s)
         for child in self._children.values():
             log.warning("child outlived the grace and is killed", extra={"pid": child.process.pid, "worker": child.owner})

@@ -10,7 +10,7 @@ from turnyard.records.commit import Answer, NewCall, TurnView
 from turnyard.records.ids import session_key
 from turnyard.records.log import NOTICE
 from turnyard.state import fleet
-from turnyard.state.dead import list_letters, retry_letter
+from turnyard.state.dead import drop_letter, list_letters, retry_letter
 from turnyard.state.upkeep import Suspects
 
 pytestmark = pytest.mark.asyncio
@@ -198,6 +198,25 @@ async def test_while_a_turn_is_alone_because_of_lost_hosts_its_host_is_charged_t
     await scene.tick(owner, alone)
     assert (await level(scene, "s"), await level(scene, "a")) == ([0, 0, 3], [0, 0, 0])
     await scene.tick(alone)
+
+
+async def test_the_job_of_a_poisoned_turn_goes_in_its_time_when_its_letter_was_dropped_before_it_closed(scene: Scene) -> None:
+    owner, spare = await scene.worker(), await scene.worker()
+    accepted = await scene.say("do it")
+    await scene.start(owner)
+    await child_dies(scene, owner, "s", alone=True)
+    for at in (1, 2):
+        child = await apart(scene, at)
+        await scene.dispatch()
+        assert await scene.begin(child, "s") is not None
+        await child_dies(scene, child, "s", alone=True)
+    [found] = await list_letters(scene.yard)
+    assert (await drop_letter(scene.yard, found.id)).done
+    view = await scene.start(spare)
+    await scene.commit(view, ending="finish", closing=True)
+    assert (await scene.job(accepted)).state == "failed"
+    shard = scene.yard.shards[0]
+    assert await shard.redis.ttl(shard.keys.job(accepted.job or "")) > 0
 
 
 async def test_a_child_that_its_supervisor_ended_is_charged_to_nobody(scene: Scene) -> None:

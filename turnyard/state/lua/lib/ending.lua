@@ -22,8 +22,8 @@ local function end_turn(h, failure)
     end
   end
   if poisoned then
-    -- The letter that was written of it keeps the message.
-    if jobs[1] then call('PERSIST', job_key(jobs[1])) end
+    -- The letter that was written of it keeps the message, unless somebody dropped it meanwhile.
+    if jobs[1] and h.dd > 0 then call('PERSIST', job_key(jobs[1])) end
     -- People see it in the log, and the model in the session's next turn.
     record(h, h.ts, true, 't', 'notification', 'u', h.tu, 'gk', 'turnyard\npoisoned', 'b', cjson.encode({tag = 'poisoned', text = h.pm}))
   end
