@@ -82,7 +82,7 @@ BROKEN: dict[str, tuple[Callable[[Scene], Awaitable[None]], tuple[str, ...], str
     "a session in a flow that is not ready": (idle, ("ZADD", P + "f:default/bot", "1", SID), "flow"),
     "a flow offered for nobody": (idle, ("ZADD", P + "flows", "1", "default/none"), "flows: default/none"),
     "a flow in two places": (ready, ("ZADD", P + "flows", "1", "default/bot"), "both"),
-    "a blocked flow that its resource does not list": (ready, ("DEL", P + "blocked:p/default"), "does not list"),
+    "a blocked flow that its resource does not list": (ready, ("DEL", P + "blocked:a/bot"), "does not list"),
     "a parked call without a deadline": (parked, ("DEL", P + "deadlines"), "has a deadline"),
     "parked under a cancel": (parked, ("HSET", P + f"s:{SID}:head", "ct", "TURN"), "cancelled turn"),
     "a delayed message that nobody wakes for": (delayed, ("DEL", P + "deadlines"), "delayed message"),

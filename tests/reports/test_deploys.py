@@ -186,7 +186,9 @@ async def test_after_everything_was_killed_in_mid_turn_old_turns_go_on_or_fail_a
     town.start_worker()
     new = await post(town, "new", "add 1 1")
     assert [await ended(talk, job) for job in (again, once, waiting, new)] == ["succeeded"] * 4
-    assert (len(ran("again")), len(ran("once"))) == (2, 1)
+    # What may run again does so for each worker it loses; what may not has run its only time.
+    assert len(ran("again")) >= 2
+    assert len(ran("once")) == 1
     assert [r.outcome for r in await talk.log("once") if r.type == RESULT] == ["unknown"]
     for session in ("again", "once", "new"):
         check_log(await talk.log(session))

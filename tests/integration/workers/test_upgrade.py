@@ -33,14 +33,15 @@ async def schema_of(yard: Yard, session: str) -> int:
 
 async def test_old_and_new_work_side_by_side_until_the_old_ones_are_gone(talk: Talk, clean: str, roles: Roles, app: SampleApp) -> None:
     yard = await Yard.open(clean, schemas=NEWER)
-    dispatchers, workers = [roles.dispatcher(clean)], [roles.worker(clean, app.path)]
-    new = newer(roles, "worker", clean, "--app", f"{app.path}:app")
+    dispatchers, workers = [roles.dispatcher(clean)], [roles.worker(clean, app.path, "--concurrency", "4")]
+    new = newer(roles, "worker", clean, "--app", f"{app.path}:app", "--concurrency", "4")
     newer(roles, "dispatcher", clean)
     await talk.enrolled(4)
-    ended = [await talk.done(job) for job in [await talk.say(f"s{i}", f"add {i} 1") for i in range(12)]]
-    assert {job.state for job in ended} == {"succeeded"}
-    assert set(app.ran("add")) & set(new.children())
-    assert set(app.ran("add")) & set(workers[0].children())
+    # Both take turns at the same time: as many are held open as one of them alone has no room for.
+    jobs = [await talk.say(f"s{i}", "again both") for i in range(12)]
+    await wait_until(lambda: all(set(app.ran("again")) & set(role.children()) for role in (new, workers[0])), description="both to work")
+    app.open("both")
+    assert {(await talk.done(job)).state for job in jobs} == {"succeeded"}
     with pytest.raises(Conflict, match=r"dispatcher .*schema 1"):
         await finish(yard)
     for old in (*dispatchers, *workers):
