@@ -20,7 +20,8 @@ from benches.watch import running, start_turn
 NAMES = ("child_kill_recovery_s", "worker_kill_recovery_s")
 CHILDREN = 2
 MOST_S = {"child_kill_recovery_s": 0.5, "worker_kill_recovery_s": 3.5}
-# A dispatcher believes what it sees of connections once it has looked for some beats without a break.
+# A worker has its spare process a few seconds after its children, and a dispatcher believes what it sees of connections once it has
+# looked for some beats without a break.
 SETTLE_S = 8.0
 
 
@@ -29,6 +30,7 @@ def measure(options: Options, wanted: AbstractSet[str]) -> list[Result]:
     rows: list[Result] = []
     if "child_kill_recovery_s" in wanted:
         with yard(children=CHILDREN) as stack:
+            time.sleep(SETTLE_S)
             rows.append(_row("child_kill_recovery_s", [_child(stack, f"child-{n}") for n in range(options.kills)]))
     if "worker_kill_recovery_s" in wanted:
         with yard(workers=2, children=CHILDREN) as stack:

@@ -225,3 +225,21 @@ async def test_a_beat_on_a_full_server_is_taken(scene: Scene) -> None:
     async with scene.full_server():
         assert not (await beat(scene, owner, 1)).lost
     await scene.commit(view, append=(Answer(made.id, "result", OK),), claim=True)
+
+
+async def test_who_waited_for_a_worker_is_looked_at_as_soon_as_one_has_joined(scene: Scene) -> None:
+    await scene.say()
+    await scene.dispatch()
+    assert (await scene.state(), await scene.ingress()) == ("ready", 0)
+    owner = await scene.worker()
+    # What a dispatcher wakes for is there; nobody has ticked.
+    assert await scene.ingress() == 1
+    assert (await scene.dispatch()).admitted == 1
+    view = await scene.begin(owner)
+    assert view is not None
+    await scene.reply(view)
+
+
+async def test_a_worker_that_nobody_waited_for_wakes_nobody(scene: Scene) -> None:
+    await scene.worker()
+    assert await scene.ingress() == 0

@@ -1,6 +1,6 @@
 -- Keep an incarnation alive; start-up alone adds one.
 --
--- KEYS  ingress  names the shard. Others carry its hash tag: workers, fleet, serve:<pool>:<agent>, w:<owner>, limits, flows, iso,
+-- KEYS  ingress  names the shard (room for who waits leaves a wake entry there). Others carry its hash tag: workers, fleet, serve:<pool>:<agent>, w:<owner>, limits, flows, iso,
 --                offer:<pool>, blocked:<resource>, heads
 -- ARGV  how      join | beat | leave
 --       owner    128 bit id of this incarnation
@@ -89,7 +89,10 @@ local function main()
     if newest_of(info) < tonumber(limit('schema') or 1) then return {'OLD'} end
     if not score then
       call('HSET', P .. 'fleet', owner, ARGV[4])
-      if info.role == 'worker' then join(owner, info) end
+      if info.role == 'worker' then
+        join(owner, info)
+        leave_wake()
+      end
     end
     call('ZADD', WORKERS, NOW + lease_ms, owner)
     return {'OK'}
@@ -112,6 +115,7 @@ local function main()
     out[5] = resize(owner, tonumber(ARGV[6]))
     out[6] = call('SCARD', P .. 'w:' .. owner)
     out[7] = short_of_room(owner)
+    if out[5] > (info and info.capacity or 0) then leave_wake() end
   end
   return out
 end

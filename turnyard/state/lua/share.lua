@@ -23,7 +23,7 @@ local function give(res, part)
   set_limit(field(res), part)
   if part < was then return end
   if res ~= 'all' then wake_one(res) end
-  if call('EXISTS', FLOWS) == 1 then call('XADD', KEYS[1], '*', 'v', 1, 'kind', 'wake') end
+  leave_wake()
 end
 
 local function main()

@@ -214,11 +214,6 @@ local function strike()
   return #page == STRIKES
 end
 
--- A flow that waits must hear of the free slot before the next tick.
-local function leave_wake()
-  if call('EXISTS', FLOWS) == 1 then call('XADD', KEYS[1], '*', 'v', 1, 'kind', 'wake') end
-end
-
 local function finish(a, closing, tired, turn)
   if a.closing then close_calls() end
   if closing and h.ck ~= '' and strike() then return 'none' end

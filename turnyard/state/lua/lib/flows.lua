@@ -175,6 +175,11 @@ local function taken(res)
   return TAKEN[res]
 end
 
+-- A flow that waits and has room hears of it before the next tick.
+local function leave_wake()
+  if call('EXISTS', FLOWS) == 1 then call('XADD', KEYS[1], '*', 'v', 1, 'kind', 'wake') end
+end
+
 local function resources(h)
   return {'t/' .. h.tn, 'a/' .. h.ag, 'p/' .. pool_of(h)}
 end
