@@ -112,7 +112,7 @@ SLOTS = [
     ),
     rule(
         "a freed slot is told to nobody",
-        lua("lib/append", "if call('EXISTS', FLOWS) == 1 then call('XADD', KEYS[1], '*', 'v', 1, 'kind', 'wake') end", ""),
+        lua("lib/flows", "if call('EXISTS', FLOWS) == 1 then call('XADD', KEYS[1], '*', 'v', 1, 'kind', 'wake') end", ""),
         by="traps_of_shares::test_whatever_frees_a_slot_makes_the_next_dispatch_or_tick_give_it_away",
     ),
     rule(
