@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-import redis
+from redis.asyncio import Redis
 
 from tests.protocol.scene import Scene
 from turnyard.cli.entry import run
@@ -27,10 +27,9 @@ OLDER_LUA = "local function now() local t = call('TIME') return t[1] * 1000 + ma
 
 
 @pytest.fixture(autouse=True)
-def without_libraries(clean: str) -> None:
+async def without_libraries(redis_client: Redis) -> None:
     """A server that knows no scripts yet."""
-    with redis.Redis.from_url(clean) as client:
-        client.function_flush()
+    await redis_client.execute_command("FUNCTION", "FLUSH")
 
 
 async def opened(url: str, schemas: Schemas = NEW, *, role: str = "", library: Library | None = None) -> Yard:

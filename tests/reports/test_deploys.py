@@ -203,7 +203,7 @@ async def test_a_worker_whose_lease_is_no_longer_renewed_takes_nothing_and_does_
     frozen = town.roles.worker(town.redis, town.app.path, "--processes", "1", health=True)
     await talk.enrolled(1)
     await wait_until(lambda: frozen.answers("/readyz") == 200, description="it to be well", timeout_s=30)
-    [child] = frozen.children()
+    [child] = [worker.pid for worker in await talk.workers()]
     assert await ended(talk, await post(town, "renewed", "add 7 7")) == "succeeded"
     assert town.app.ran("add")[-1] == child
     town.dispatcher.kill_all()

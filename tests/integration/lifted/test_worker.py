@@ -145,6 +145,7 @@ async def test_a_cancelled_job_stops_its_lifted_task(talk: Talk, clean: str, rol
 async def test_a_call_parked_while_no_relay_lives_is_relayed_by_the_next_one(
     talk: Talk, clean: str, plain_url: str, monkeypatch: pytest.MonkeyPatch, roles: Roles, app: SampleApp
 ) -> None:
+    monkeypatch.setenv("TURNYARD__REDIS__LIFTED_URL", plain_url)
     start(clean, roles, app)
     job = await talk.say("s1", "render scene", complete_when="settled")
 

@@ -27,8 +27,9 @@ def newer(roles: Roles, role: str, url: str, *more: str) -> Role:
 
 
 async def schema_of(yard: Yard, session: str) -> int:
-    shard: Any = yard.shards[0]
-    return int(await shard.redis.hget(shard.keys.head(session_key("default", session)), "sc") or 1)
+    sid = session_key("default", session)
+    shard: Any = yard.shard_for(sid)
+    return int(await shard.redis.hget(shard.keys.head(sid), "sc") or 1)
 
 
 async def test_old_and_new_work_side_by_side_until_the_old_ones_are_gone(talk: Talk, clean: str, roles: Roles, app: SampleApp) -> None:
