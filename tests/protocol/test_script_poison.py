@@ -276,7 +276,8 @@ async def test_one_child_per_host_runs_turns_alone(scene: Scene) -> None:
     assert await wanted(scene, elsewhere, 2) == (2,)
 
 
-async def test_a_dead_child_with_more_than_a_hundred_turns_is_charged_in_parts(scene: Scene) -> None:
+async def crowd(scene: Scene) -> tuple[str, list[str], Suspects]:
+    """A child with more turns than one tick hands back, the first half of them suspects."""
     owner = await scene.worker(capacity=200)
     names = [f"s{i}" for i in range(130)]
     for name in names:
@@ -285,7 +286,11 @@ async def test_a_dead_child_with_more_than_a_hundred_turns_is_charged_in_parts(s
         await scene.dispatch()
     for name in names:
         assert await scene.begin(owner, name) is not None
-    named = Suspects(tuple(session_key("default", name) for name in names[:65]))
+    return owner, names, Suspects(tuple(session_key("default", name) for name in names[:65]))
+
+
+async def test_a_dead_child_with_more_than_a_hundred_turns_is_charged_in_parts(scene: Scene) -> None:
+    owner, names, named = await crowd(scene)
     for _ in range(2):
         await scene.tick(owner, who="supervisor", suspects=named, parts="")
     levels = [(await level(scene, name))[0] for name in names]
@@ -293,15 +298,7 @@ async def test_a_dead_child_with_more_than_a_hundred_turns_is_charged_in_parts(s
 
 
 async def test_the_suspects_of_a_dead_child_are_charged_though_others_find_the_rest(scene: Scene) -> None:
-    owner = await scene.worker(capacity=200)
-    names = [f"s{i}" for i in range(130)]
-    for name in names:
-        await scene.say(session=name)
-    for _ in range(8):
-        await scene.dispatch()
-    for name in names:
-        assert await scene.begin(owner, name) is not None
-    named = Suspects(tuple(session_key("default", name) for name in names[:65]))
+    owner, names, named = await crowd(scene)
     await scene.tick(owner, who="supervisor", suspects=named, parts="")
     await scene.tick(parts="w")
     assert [(await level(scene, name))[0] for name in names] == [1] * 65 + [0] * 65

@@ -85,7 +85,7 @@ async def census(shard: Shard) -> dict[str, Any]:
 async def _log_findings(shard: Shard, store: str, head: dict[str, Any], most: int) -> list[Finding]:
     records: list[LogRecord] = []
     while len(records) < most:
-        page = await read_log(shard, store, after=len(records), limit=min(_LOG_PAGE, most - len(records)))
+        page = await read_log(shard, store, after=records[-1].seq if records else 0, limit=min(_LOG_PAGE, most - len(records)))
         records += page
         if len(page) < _LOG_PAGE:
             break

@@ -74,6 +74,13 @@ local function without_jobs(queue, gone)
   return #kept < #list and kept or nil
 end
 
+-- Messages that wait go, those whose job `gone` names; notices and results stay.
+local function empty_queues(h, gone)
+  local inbox, later = without_jobs(inbox_key(h.sid), gone), without_jobs(next_key(h.sid), gone)
+  if inbox then save_inbox(h, inbox) end
+  if later then save_next(h, later) end
+end
+
 local function end_queued(h, job, cause)
   add(h, 'q', -1)
   end_job(h, tostring(h.so), job, 'cancelled', {ca = cause, alone = true})
@@ -81,10 +88,7 @@ end
 
 -- A job that no turn has taken leaves where it waits, and ends. One whose event still lies in ingress is found ended there.
 local function leave_queue(h, job, cause)
-  local function same(j) return j == job end
-  local inbox, later = without_jobs(inbox_key(h.sid), same), without_jobs(next_key(h.sid), same)
-  if inbox then save_inbox(h, inbox) end
-  if later then save_next(h, later) end
+  empty_queues(h, function(j) return j == job end)
   end_queued(h, job, cause)
   rest(h)
 end
@@ -101,16 +105,13 @@ local function end_jobs(h, jobs, cause)
   if #left > 0 then call('XADD', KEYS[1], '*', 'v', 1, 'kind', 'ended', 'sid', h.sid, 'ca', cause, 'jobs', table.concat(left, ',')) end
 end
 
--- All messages that wait go at once and will start nothing; notices and results stay.
+-- All messages that wait go at once and will start nothing.
 local function clear_queues(h, cause)
   local jobs = {}
-  local function every(j)
+  empty_queues(h, function(j)
     jobs[#jobs + 1] = j
     return true
-  end
-  local inbox, later = without_jobs(inbox_key(h.sid), every), without_jobs(next_key(h.sid), every)
-  if inbox then save_inbox(h, inbox) end
-  if later then save_next(h, later) end
+  end)
   end_jobs(h, jobs, cause)
   rest(h)
 end

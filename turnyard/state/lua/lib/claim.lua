@@ -97,14 +97,10 @@ end
 -- Give the session a turn: of the first due item of `next` when nothing in the inbox wakes, of the inbox's store else.
 local function open_turn(h, turn)
   if not wakes(h) then
-    local due = due_item(h)
-    if due then
+    local it = due_item(h)
+    if it then
       local inbox, rest, group, asides = items(inbox_key(h.sid)), {}, {}, {}
       local all = items(next_key(h.sid))
-      local it
-      for _, x in ipairs(all) do
-        if not it and x.w == '1' and tonumber(x.du or 0) <= NOW then it = x end
-      end
       for _, x in ipairs(inbox) do
         if x.w == '0' and x.st == it.st then asides[#asides + 1] = x else rest[#rest + 1] = x end
       end

@@ -12,7 +12,7 @@ local function task_dead(h, r, owner)
     call('ZADD', DEADLINES, r.dl, call_member(h, r))
     put_row(h, r)
     record(h, r.ord, false, 't', 'call/relayed', 'u', r.t, 'c', r.c, 'k', r.k, 'qn', r.qn or '', 're', r.re)
-    call('ZADD', P .. 'out:arq', 'NX', NOW, h.sid .. '.' .. r.ord)
+    wake_lane(h, r.ord, LANE[r.k])
     call('ZADD', DEADLINES, NOW + relay_wait(r.re), 'r!' .. h.sid .. '.' .. r.ord .. '!' .. r.c)
     return
   end
