@@ -51,7 +51,7 @@ _EDITS = {
     "park_zero": trap(43, lua("lib/append", "  if h.aw == 0 then\n    claim(h)\n    return 'none'\n  end\n", "")),
     "rows_first": walks(lua("lib/claim", "  if h.pe ~= '' then settled_rows(h) end\n", "")),
     "begin_between": trap(47, lua("lib/claim", "  if h.pe ~= '' then return end\n", "")),
-    "begin_next": trap(48, lua("lib/claim", "  if not wakes(h) then\n    local due", "  if false then\n    local due")),
+    "begin_next": trap(48, lua("lib/claim", "  if not wakes(h) then\n    local it =", "  if false then\n    local it =")),
     "one_store": trap(50, lua("lib/items", "same = h.nj == 0 and (h.ib == '' or h.ib == it.st)", "same = true")),
     "interrupt_inbox": trap(49, lua("lib/arrive", "    mode = 'steer'\n", "    mode = 'follow_up'\n")),
     "cancel_no_claim": trap(49, lua("lib/append", "wakes(h) and not closing and not tired", "wakes(h) and not tired")),

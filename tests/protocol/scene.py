@@ -159,6 +159,14 @@ class Scene:
         event = event or secrets.token_hex(4)
         return await ingress.accept_control(self.yard, tenant="default", session=session, control=control, event=event, turn=turn)
 
+    async def cancel(self, **more: Any) -> Accepted:
+        """Cancel the session's open turn; `more` says why, and what else goes."""
+        return await ingress.accept_control(self.yard, tenant="default", session="s", control="cancel", event=secrets.token_hex(4), **more)
+
+    async def cancel_job(self, accepted: Accepted, **more: Any) -> Accepted:
+        assert accepted.job is not None
+        return await ingress.cancel_job(self.yard, accepted.job, tenant="default", **more)
+
     async def notice(self, text: str, *, session: str = "s", key: str = "k", clear: bool = False, event: str | None = None) -> Accepted:
         event = event or secrets.token_hex(4)
         return await ingress.accept_notice(
@@ -248,6 +256,10 @@ class Scene:
     async def reply(self, view: TurnView, text: str = "bye", **fields: Any) -> TurnView:
         """The model answers in words, which ends the turn."""
         return await self.commit(view, append=(Say({"text": text}),), ending="finish", **fields)
+
+    async def close_turn(self, view: TurnView, **fields: Any) -> TurnView:
+        """What a worker does that hears of a cancel."""
+        return await self.commit(view, ending="finish", closing=True, **fields)
 
     async def park(self, view: TurnView, *names: str, ending: Any = "park", **fields: Any) -> TurnView:
         """Park awaited calls, each with a token whose secret is SECRET."""

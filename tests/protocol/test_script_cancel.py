@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -13,25 +12,10 @@ from tests.protocol.broken import Broken, snaps
 from tests.protocol.scene import OK, Scene, call, shown
 from turnyard.records.commit import Answer, NewCall, Say, TurnView
 from turnyard.records.log import JOB, TURN_END
-from turnyard.records.messages import Accepted
-from turnyard.state import flows, ingress
+from turnyard.state import flows
 from turnyard.state.flows import set_limits
 
 pytestmark = pytest.mark.asyncio
-
-
-async def cancel_job(scene: Scene, accepted: Accepted, **more: Any) -> Accepted:
-    assert accepted.job is not None
-    return await ingress.cancel_job(scene.yard, accepted.job, tenant="default", **more)
-
-
-async def cancel(scene: Scene, **more: Any) -> Accepted:
-    return await ingress.accept_control(scene.yard, tenant="default", session="s", control="cancel", event=secrets.token_hex(4), **more)
-
-
-async def close(scene: Scene, view: TurnView, **more: Any) -> TurnView:
-    """What a worker does that hears of a cancel."""
-    return await scene.commit(view, ending="finish", closing=True, **more)
 
 
 async def begun_for_nothing(scene: Scene, owner: str) -> None:
@@ -51,7 +35,7 @@ async def test_a_queued_job_whose_cancel_was_accepted_never_starts_although_nobo
     await scene.say("second")
     await scene.dispatch()
     assert await scene.state() == "assigned"
-    assert (await cancel_job(scene, first)).code == "accepted"
+    assert (await scene.cancel_job(first)).code == "accepted"
     view = await scene.begin(owner)
     assert view is not None
     assert shown(view) == ["second"]
@@ -63,7 +47,7 @@ async def test_a_queued_job_whose_cancel_was_accepted_never_starts_although_nobo
 async def test_a_job_cancelled_before_its_message_was_drained_never_starts(scene: Scene) -> None:
     owner = await scene.worker()
     first = await scene.say("first")
-    assert (await cancel_job(scene, first)).code == "accepted"
+    assert (await scene.cancel_job(first)).code == "accepted"
     assert ((await scene.job(first)).state, (await scene.job(first)).cause) == ("cancelled", "user")
     view = await scene.open_turn(owner, "second")
     assert shown(view) == ["second"]
@@ -76,7 +60,7 @@ async def test_a_job_cancelled_in_its_queue_leaves_the_session_idle_and_its_plac
     view = await scene.open_turn(owner, "running")
     waiting = await scene.say("waiting", mode=mode)
     await scene.dispatch()
-    await cancel_job(scene, waiting)
+    await scene.cancel_job(waiting)
     assert (await scene.head())["q"] == "0"
     view = await scene.reply(view)
     assert view.ended
@@ -90,7 +74,7 @@ async def test_a_ready_session_whose_only_job_is_cancelled_leaves_its_flow_at_on
     only = await scene.say()
     await scene.dispatch()
     assert await scene.state() == "ready"
-    await cancel_job(scene, only)
+    await scene.cancel_job(only)
     assert await scene.state() == "idle"
     await scene.worker()
     assert (await scene.dispatch()).admitted == 0
@@ -100,7 +84,7 @@ async def test_a_cancel_whose_answer_was_lost_is_accepted_again_and_counts_once(
     first = await scene.say("first")
     await scene.say("second")
     with scene.lost_reply():
-        assert (await cancel_job(scene, first)).code in ("accepted", "duplicate")
+        assert (await scene.cancel_job(first)).code in ("accepted", "duplicate")
     assert (await scene.head())["q"] == "1"
     assert [r.outcome for r in await scene.log() if r.type == JOB] == ["cancelled"]
     await scene.dispatch()
@@ -109,7 +93,7 @@ async def test_a_cancel_whose_answer_was_lost_is_accepted_again_and_counts_once(
 async def test_a_job_that_ended_by_itself_cannot_be_cancelled(scene: Scene) -> None:
     done = await scene.say()
     await scene.reply(await scene.start(await scene.worker()))
-    again = await cancel_job(scene, done)
+    again = await scene.cancel_job(done)
     assert (again.code, again.entry) == ("late", "succeeded")
 
 
@@ -121,11 +105,11 @@ async def test_the_cause_of_a_cancel_reaches_the_worker_the_job_and_whoever_foll
     owner = await scene.worker()
     asked = await scene.say()
     view = await scene.start(owner)
-    assert (await cancel(scene, cause=cause)).code == "accepted"
+    assert (await scene.cancel(cause=cause)).code == "accepted"
     await scene.dispatch()
     view = await scene.commit(view, append=(Say({"text": "half"}),), claim=True)
     assert view.cancel == cause
-    await close(scene, view)
+    await scene.close_turn(view)
     job = await scene.job(asked)
     assert (job.state, job.cause) == ("cancelled", cause)
     (end,) = [r for r in await scene.log() if r.type == TURN_END]
@@ -140,7 +124,7 @@ async def test_the_job_of_a_cancelled_detached_call_carries_the_cause(scene: Sce
     view = await scene.launch(await scene.ask(view, made), made.id)
     await scene.reply(view)
     assert (await scene.job(asked)).state == "waiting"
-    await cancel_job(scene, asked, cause="budget")
+    await scene.cancel_job(asked, cause="budget")
     await scene.dispatch()
     job = await scene.job(asked)
     assert (job.state, job.cause, job.open) == ("cancelled", "budget", 0)
@@ -156,10 +140,10 @@ async def test_a_cancel_of_all_takes_the_turn_and_every_message_that_waits_and_n
     steer, later = await scene.say("steer"), await scene.say("follow", mode="follow_up")
     await scene.dispatch()
     undrained = await scene.say("undrained")
-    assert (await cancel(scene, everything=True)).code == "accepted"
+    assert (await scene.cancel(everything=True)).code == "accepted"
     after = await scene.say("after")
     await scene.dispatch()
-    view = await close(scene, view)
+    view = await scene.close_turn(view)
     view = await scene.start(owner)
     assert shown(view) == ["running", "after"]
     await scene.reply(view)
@@ -174,12 +158,12 @@ async def test_a_cancel_of_all_without_an_open_turn_takes_what_waits_and_nothing
     first, second = await scene.say("one"), await scene.say("two", delay_ms=5000)
     await scene.dispatch()
     third = await scene.say("three")
-    assert (await cancel(scene, everything=True)).code == "accepted"
+    assert (await scene.cancel(everything=True)).code == "accepted"
     await begun_for_nothing(scene, owner)
     await scene.dispatch()
     assert [(await scene.job(job)).state for job in (first, second, third)] == ["cancelled"] * 3
     assert await scene.entries() == []
-    assert (await cancel(scene, everything=True, turn="turn_other")).code == "late"
+    assert (await scene.cancel(everything=True, turn="turn_other")).code == "late"
 
 
 async def test_a_cancel_of_all_leaves_notices_and_results_where_they_are(scene: Scene) -> None:
@@ -191,9 +175,9 @@ async def test_a_cancel_of_all_leaves_notices_and_results_where_they_are(scene: 
     await scene.outcome(view, made.id)
     gone = await scene.say("gone")
     await scene.dispatch()
-    await cancel(scene, everything=True)
+    await scene.cancel(everything=True)
     await scene.dispatch()
-    await close(scene, view)
+    await scene.close_turn(view)
     view = await scene.start(owner)
     assert shown(view)[-2:] == ["!careful", f"{made.id}:result"]
     assert (await scene.job(gone)).state == "cancelled"
@@ -208,7 +192,7 @@ async def test_more_waiting_messages_than_one_script_may_end_are_ended_by_the_ne
     await scene.dispatch()
     await shard.redis.config_resetstat()
     before = await scene.commands()
-    await cancel(scene, everything=True)
+    await scene.cancel(everything=True)
     assert await scene.commands() - before < 400
     facts = await scene.facts()
     assert (facts["wakers"], facts["undelayed"]) == (0, 0)
@@ -216,12 +200,12 @@ async def test_more_waiting_messages_than_one_script_may_end_are_ended_by_the_ne
     assert (states.count("cancelled"), states.count("queued")) == (50, 80)
     # One of the rest is cancelled by name meanwhile: it ends once.
     left = jobs[states.index("queued")]
-    assert (await cancel_job(scene, left)).code == "accepted"
+    assert (await scene.cancel_job(left)).code == "accepted"
     while (await flows.dispatch(shard)).applied:
         pass
     assert {(await scene.job(job)).state for job in jobs} == {"cancelled"}
     assert (await scene.head())["q"] == "0"
-    await close(scene, view)
+    await scene.close_turn(view)
     assert await scene.state() == "idle"
 
 
@@ -237,7 +221,7 @@ async def test_an_ignored_cancel_takes_its_session_alone_away_and_the_closing_el
     view = await scene.start(deaf)
     if overdue_ms is not None:
         await set_limits(scene.yard.shards[0], overdue_ms=overdue_ms)
-    await cancel(scene, cause="budget")
+    await scene.cancel(cause="budget")
     await scene.dispatch()
     await scene.pass_ms((overdue_ms or 10_000) - 1)
     assert (await scene.tick(parts="d")).due == 0
@@ -245,7 +229,7 @@ async def test_an_ignored_cancel_takes_its_session_alone_away_and_the_closing_el
     await scene.tick(parts="d")
     again = await scene.start(other)
     assert (again.cancel, again.epoch) == ("budget", view.epoch + 1)
-    await close(scene, again)
+    await scene.close_turn(again)
     assert (await scene.job(asked)).cause == "budget"
     assert await scene.running() == 0
 
@@ -257,7 +241,7 @@ async def test_a_stop_before_the_turn_began_means_that_nothing_of_it_happens(sce
     asked = await scene.say()
     if point == "assigned":
         await scene.dispatch()
-    assert (await cancel_job(scene, asked)).code == "accepted"
+    assert (await scene.cancel_job(asked)).code == "accepted"
     await scene.dispatch()
     if point == "assigned":
         await begun_for_nothing(scene, owner)
@@ -279,12 +263,12 @@ async def test_once_a_stop_is_accepted_no_further_tool_starts_and_every_call_has
     owner = await scene.worker()
     asked = await scene.say()
     view, made = await walk_to(scene, await scene.start(owner), point)
-    assert (await cancel(scene)).code == "accepted"
+    assert (await scene.cancel()).code == "accepted"
     await scene.dispatch()
     view = await STEPS[point](scene, view, made)
     assert (view.cancel, view.mine) == ("user", frozenset())
     assert {row["s"] for row in (await scene.rows()).values()} == {"open"}
-    await close(scene, view)
+    await scene.close_turn(view)
     assert ((await scene.job(asked)).state, (await scene.job(asked)).cause) == ("cancelled", "user")
     # What was done is kept, what was not is said.
     done = [] if point == "asking" else ["result"]
@@ -301,10 +285,10 @@ async def test_a_stop_wakes_a_parked_turn_to_be_closed(scene: Scene) -> None:
     view = await scene.open_turn(owner)
     made = call(view, 0, "callback", awaited=True)
     await scene.park(await scene.ask(view, made), made.id)
-    await cancel(scene)
+    await scene.cancel()
     view = await scene.start(owner)
     assert view.cancel == "user"
-    await close(scene, view)
+    await scene.close_turn(view)
     assert (await scene.entries())[-1] == f"{made.id}:cancelled"
 
 
@@ -313,7 +297,7 @@ async def test_a_stop_that_crosses_the_last_answer_ends_the_job_once(scene: Scen
     owner = await scene.worker()
     asked = await scene.say()
     view = await scene.start(owner)
-    await cancel(scene)
+    await scene.cancel()
     await scene.dispatch()
     assert (await scene.reply(view)).ended
     assert (await scene.job(asked)).state == "cancelled"
@@ -333,11 +317,11 @@ async def walk_to(scene: Scene, view: TurnView, point: str) -> tuple[TurnView, l
 async def test_of_a_cancel_and_a_stray_ctl_line_each_names_its_turn(scene: Scene) -> None:
     owner = await scene.worker()
     view = await scene.open_turn(owner)
-    await cancel(scene)
+    await scene.cancel()
     await scene.dispatch()
     (told,) = await scene.told(owner)
     assert (told.session, told.epoch) == (view.session, view.epoch)
-    await close(scene, view)
+    await scene.close_turn(view)
     assert (await scene.control("cancel", turn=view.turn)).code == "late"
 
 

@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-import secrets
-from typing import Any
-
 import pytest
 
 from tests.protocol.scene import DAY_MS, Scene, call
 from turnyard.records.commit import Park, TurnView
 from turnyard.records.log import CALLED_OFF, JOB, PARKED
 from turnyard.records.messages import Accepted
-from turnyard.state import ingress
 from turnyard.state.lanes import sent, take_lane
 
 pytestmark = pytest.mark.asyncio
-
-
-async def cancel_job(scene: Scene, accepted: Accepted, **more: Any) -> Accepted:
-    assert accepted.job is not None
-    return await ingress.cancel_job(scene.yard, accepted.job, tenant="default", **more)
-
-
-async def cancel(scene: Scene, **more: Any) -> Accepted:
-    return await ingress.accept_control(scene.yard, tenant="default", session="s", control="cancel", event=secrets.token_hex(4), **more)
-
-
-async def close(scene: Scene, view: TurnView, **more: Any) -> TurnView:
-    """What a worker does that hears of a cancel."""
-    return await scene.commit(view, ending="finish", closing=True, **more)
 
 
 async def parent(scene: Scene, owner: str, *, awaited: bool) -> tuple[TurnView, str, Accepted]:
@@ -53,12 +35,12 @@ async def test_a_cancel_reaches_child_sessions_when_it_is_asked_to_and_else_leav
     owner = await scene.worker()
     shard = scene.yard.shards[0]
     view, child, asked = await parent(scene, owner, awaited=awaited)
-    await cancel(scene, cascade=cascade, cause="budget")
+    await scene.cancel(cascade=cascade, cause="budget")
     await scene.dispatch()
     items = await take_lane(shard, "session")
     called_off = [(r.call, r.extra["ca"]) for item in items for r in item.records if r.type == CALLED_OFF]
     assert called_off == ([(child, "budget")] if cascade else [])
-    await close(scene, await scene.start(owner) if awaited else view)
+    await scene.close_turn(await scene.start(owner) if awaited else view)
     assert (await scene.job(asked)).cause == "budget"
     # Whatever the child says now, it comes too late.
     assert (await scene.outcome(view, child, secret_hash=None)).code == "conflict"
@@ -68,7 +50,7 @@ async def test_a_job_cancelled_with_cascade_takes_the_children_it_waits_for(scen
     owner = await scene.worker()
     view, child, asked = await parent(scene, owner, awaited=False)
     await scene.reply(view)
-    await cancel_job(scene, asked, cascade=True)
+    await scene.cancel_job(asked, cascade=True)
     await scene.dispatch()
     (item,) = await take_lane(scene.yard.shards[0], "session")
     assert [r.call for r in item.records if r.type == CALLED_OFF] == [child]
@@ -80,11 +62,11 @@ async def test_a_child_that_is_parked_as_the_cancel_comes_is_called_off_behind_i
     view = await scene.open_turn(owner)
     made = call(view, 0, "child", awaited=True)
     view = await scene.ask(view, made)
-    await cancel(scene, cascade=True)
+    await scene.cancel(cascade=True)
     await scene.dispatch()
     view = await scene.commit(view, park=(Park(made.id, DAY_MS),), ending="park")
     assert view.cancel == "user"
-    await close(scene, view)
+    await scene.close_turn(view)
     (item,) = await take_lane(scene.yard.shards[0], "session")
     assert [r.type for r in item.records if r.call == made.id and r.type in (PARKED, CALLED_OFF)] == [PARKED, CALLED_OFF]
 
@@ -95,11 +77,11 @@ async def test_the_end_of_a_childs_job_is_on_the_lane_with_the_call_it_answers(s
     for how in ("succeeded", "cancelled", "in its queue"):
         asked = await scene.say(session=how, parent=f"0.store.0!call_{how[0]}")
         if how == "in its queue":
-            await cancel_job(scene, asked)
+            await scene.cancel_job(asked)
         else:
             view = await scene.start(owner, how)
             if how == "cancelled":
-                await cancel_job(scene, asked)
+                await scene.cancel_job(asked)
                 await scene.dispatch()
                 await scene.commit(view, ending="finish", closing=True)
             else:
