@@ -11,6 +11,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -31,6 +32,13 @@ FAST = {
     "TURNYARD__TIMING__TICK_MS": "100",
     "TURNYARD__TIMING__BEGIN_BY_MS": "1000",
 }
+
+
+def free_port() -> int:
+    """Return a TCP port of this machine that nobody has now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 @dataclass

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from redis.asyncio import Redis
 
 from turnyard.state.binaries import find_server
 from turnyard.state.connection import connect
+from turnyard.state.embedded import server_arguments
 from turnyard.state.target import parse_target
 
 START_WAIT_S = 10.0
@@ -57,6 +58,23 @@ def private_server(*extra: str) -> Generator[str]:
         process.kill()
         process.wait()
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def start_durable(directory: Path, socket: Path, answers: Callable[[], bool]) -> subprocess.Popen[bytes]:
+    """Start a server that keeps a log in `directory`, on the data it left there, and return it once it answers."""
+    binary = find_server()
+    assert binary is not None, "no Redis or Valkey server on this machine"
+    data = directory / "data"
+    data.mkdir(exist_ok=True)
+    command = [*leash(), *server_arguments(binary, directory=data, socket=socket)]
+    with (directory / "server.log").open("ab") as log:
+        server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    until = time.monotonic() + START_WAIT_S
+    while not answers():
+        assert server.poll() is None, f"the server did not start: see {directory}/server.log"
+        assert time.monotonic() < until, "the server does not answer"
+        time.sleep(0.01)
+    return server
 
 
 def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:

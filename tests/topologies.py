@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -20,6 +19,7 @@ from typing import Any, cast
 import pytest
 import redis
 
+from tests.processes import free_port
 from tests.servers import leash, refuse_without_binary
 
 WAIT_S = 15.0
@@ -188,13 +188,6 @@ def a_pair(*, sentinel: bool = False, down_after_ms: int = 500) -> Generator[Pai
                 lambda: _text(pair.sentinel and pair.sentinel.ask("SENTINEL", "REPLICAS", SERVICE)), "the Sentinel to find the replica"
             )
         yield pair
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def _text(raw: Any) -> str:

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
-import socket
 import subprocess
 import sys
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,13 +19,11 @@ import redis
 
 from tests.faults.history import DIRECTORY
 from tests.faults.proxy import Proxy
-from tests.processes import FAST, ROOT, descendants
-from turnyard.state.binaries import find_server
-from turnyard.state.embedded import server_arguments
+from tests.processes import FAST, ROOT, descendants, free_port
+from tests.servers import leash, start_durable
 from turnyard.state.keys import Keys, shard_tags
 from turnyard.state.scripts import Library
 
-START_WAIT_S = 10.0
 CAP, TENANT_CAP = 8, 4
 # So little room that sessions wait for each other, and a share so short that turns are given back for others.
 ROOM = {
@@ -60,7 +55,7 @@ class Cluster:
         self.proxy = Proxy(self.socket, self.directory / "p")
         self.peek: Any = redis.Redis.from_url(self.direct_url, socket_timeout=1)
         self.keys = Keys(shard_tags(1)[0])
-        self.commands = self._commands(self.proxy.url, _free_port())
+        self.commands = self._commands(self.proxy.url, free_port())
 
     def _commands(self, url: str, port: int) -> dict[str, list[str]]:
         app = f"{Path(__file__).with_name('app.py')}:app"
@@ -102,18 +97,7 @@ class Cluster:
 
     def start_server(self) -> None:
         """Start the server on the data it left, and wait until it answers."""
-        binary = find_server()
-        assert binary is not None, "no Redis or Valkey server on this machine"
-        data = self.directory / "data"
-        data.mkdir(exist_ok=True)
-        command = [*_leash(), *server_arguments(binary, directory=data, socket=self.socket)]
-        with (self.directory / "server.log").open("ab") as log:
-            self.server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        until = time.monotonic() + START_WAIT_S
-        while self.ask("PING") is None:
-            assert self.server.poll() is None, f"the server did not start: see {self.directory}/server.log"
-            assert time.monotonic() < until, "the server does not answer"
-            time.sleep(0.01)
+        self.server = start_durable(self.directory, self.socket, lambda: self.ask("PING") is not None)
 
     def ask(self, *command: Any) -> Any:
         """Ask the server directly; None when it does not answer."""
@@ -141,7 +125,7 @@ class Cluster:
         """Start one role."""
         environment = {**os.environ, **FAST, **ROOM, "PYTHONPATH": str(ROOT), DIRECTORY: str(self.directory)}
         environment["TURNYARD__PLATFORMS__HTTP__PUBLIC_URL"] = self.http_url
-        command = [*_leash(), sys.executable, "-m", *self.commands[name]]
+        command = [*leash(), sys.executable, "-m", *self.commands[name]]
         with (self.directory / f"{name}.log").open("ab") as log:
             self.roles[name] = subprocess.Popen(
                 command, cwd=self.directory, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -212,14 +196,3 @@ def send(pid: int, number: int) -> None:
     """Send a signal, if the process is still there."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
-
-
-def _leash() -> list[str]:
-    """Tie a process to this one, so that a killed run leaves nothing behind."""
-    return ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

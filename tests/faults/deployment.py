@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
-import socket
 import subprocess
 import sys
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,11 +19,8 @@ import redis
 
 from tests.faults import golden_app
 from tests.faults.proxy import Proxy
-from tests.processes import FAST, ROOT
-from turnyard.state.binaries import find_server
-from turnyard.state.embedded import server_arguments
-
-START_WAIT_S = 10.0
+from tests.processes import FAST, ROOT, free_port
+from tests.servers import leash, start_durable
 
 
 def commands(url: str, port: int, directory: Path) -> dict[str, list[str]]:
@@ -53,7 +47,7 @@ class Deployment:
 
     def __post_init__(self) -> None:
         self.socket = self.directory / "s"
-        self.port = _free_port()
+        self.port = free_port()
         self.proxy = Proxy(self.socket, self.directory / "p")
         self.url = f"unix://{self.socket}"
         self.peek: Any = redis.Redis.from_url(self.url, socket_timeout=2)
@@ -74,18 +68,7 @@ class Deployment:
 
     def start_server(self) -> None:
         """Start the server on the data it left, and wait until it answers."""
-        binary = find_server()
-        assert binary is not None, "no Redis or Valkey server on this machine"
-        data = self.directory / "data"
-        data.mkdir(exist_ok=True)
-        command = [*_leash(), *server_arguments(binary, directory=data, socket=self.socket)]
-        with (self.directory / "server.log").open("ab") as log:
-            self.server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        until = time.monotonic() + START_WAIT_S
-        while not self._answers():
-            assert self.server.poll() is None, f"the server did not start: see {self.directory}/server.log"
-            assert time.monotonic() < until, "the server does not answer"
-            time.sleep(0.01)
+        self.server = start_durable(self.directory, self.socket, self._answers)
 
     def _answers(self) -> bool:
         try:
@@ -110,7 +93,7 @@ class Deployment:
 
     def _start(self, name: str) -> subprocess.Popen[bytes]:
         environment = {**os.environ, **FAST, "PYTHONPATH": str(ROOT), "GOLDEN_DIR": str(self.directory)}
-        command = [*_leash(), sys.executable, "-m", *self._commands[name]]
+        command = [*leash(), sys.executable, "-m", *self._commands[name]]
         self.starts[name] = self.starts.get(name, 0) + 1
         with (self.directory / f"{name}.log").open("ab") as log, (self.directory / f"{name}.out").open("ab") as out:
             process = subprocess.Popen(
@@ -145,17 +128,6 @@ class Deployment:
         with contextlib.suppress(FileNotFoundError):
             return (self.directory / marker).read_text().splitlines()
         return []
-
-
-def _leash() -> list[str]:
-    """Tie a process to this one, so that a killed test leaves nothing behind."""
-    return ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _parent(pid: int) -> int:

@@ -13,6 +13,7 @@ import socket
 import httpx
 import pytest
 
+from tests.processes import free_port
 from turnyard import errors, lifecycle, telemetry
 from turnyard.lifecycle import Life, Progress, exit_code, serve
 
@@ -31,12 +32,6 @@ class HeldClock:
 
     async def sleep(self, seconds: float) -> None:
         self.now_s += seconds
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
