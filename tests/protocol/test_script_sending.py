@@ -30,9 +30,7 @@ class Wire:
         scene.yard.shards[0].scripts._send = self.send  # type: ignore[method-assign]
 
     async def send(self, commands: Any) -> list[Any]:
-        if commands[0][0] != "FCALL":
-            return await self.real(commands)
-        self.sent.append(len(commands))
+        self.sent.append(sum(command[0] == "FCALL" for command in commands))
         if self.before is not None:
             await self.before(commands)
         replies = await self.real(commands)
@@ -58,6 +56,19 @@ async def test_a_script_forgotten_in_the_middle_of_a_batch_repeats_only_the_call
     assert [answer.code for answer in answers] == ["accepted"] * 10
     assert wire.sent == [10, 5]
     assert await scene.ingress() == 11
+
+
+@pytest.mark.spec("L22", "trap-37")
+async def test_a_server_that_forgets_whatever_it_has_learned_before_the_next_message_fails_no_call(scene: Scene) -> None:
+    wire = Wire(scene)
+
+    async def forgets_first(_: Any) -> None:
+        await scene.forget_scripts()
+
+    wire.before = forgets_first
+    for i in range(5):
+        assert (await scene.say(f"m{i}")).code == "accepted"
+    assert wire.sent == [1, 1] * 5
 
 
 @pytest.mark.spec("trap-37")

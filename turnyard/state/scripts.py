@@ -197,9 +197,11 @@ class Scripts:
             if batch:
                 await self._deliver(batch)
 
-    async def _deliver(self, batch: list[_Call]) -> None:
+    async def _deliver(self, batch: list[_Call], *, lesson: bool = False) -> None:
+        """Make these calls; with `lesson` the library is loaded right before them, so that nobody can take it away between."""
+        load = [("FUNCTION", "LOAD", self._library.source)] if lesson else []
         try:
-            replies = await self._send([*(call.args for call in batch), *self._question(batch)])
+            replies = await self._send([*load, *(call.args for call in batch), *self._question(batch)])
         except asyncio.CancelledError:
             for call in batch:
                 self._give_up(call, "this process is closing its connection")
@@ -209,6 +211,10 @@ class Scripts:
         except (rx.RedisError, OSError) as error:
             await self._again(batch, error)
         else:
+            if lesson and _is_refused(replies[0]):
+                _refuse(batch, {call.name: _failure(call.name, replies[0]) for call in batch})
+                return
+            replies = replies[len(load) :]
             if self._confirm is not None and not self._confirm.given(replies[len(batch) :]):
                 self._unconfirmed(batch, replies, self._confirm.lacking)
             await self._settle(batch, replies[: len(batch)])
@@ -272,30 +278,31 @@ class Scripts:
         try:
             if self._before_teaching is not None:
                 await self._before_teaching()
-            (reply,) = await self._send([("FUNCTION", "LOAD", self._library.source)])
-        except (rx.RedisError, OSError, StoreUnavailable) as error:
+        except StoreUnavailable as error:
             await self._again(calls, error)
-            return
         except Unsupported as too_old:
             _refuse(calls, dict.fromkeys((call.name for call in calls), too_old))
-            return
-        waits = is_elsewhere(reply) or str(reply).startswith(_AWAY) or "already exists" in str(reply)
-        if isinstance(reply, rx.ResponseError) and not waits:
-            _refuse(calls, {call.name: _failure(call.name, reply) for call in calls})
-            return
-        await self._again(calls, rx.ResponseError("the server does not keep functions"), at_once=not is_elsewhere(reply))
+        else:
+            left = self._counted(calls, "the server does not keep functions")
+            if left:
+                await self._deliver(left, lesson=True)
 
-    async def _again(self, calls: list[_Call], error: Exception, *, at_once: bool = False) -> None:
+    async def _again(self, calls: list[_Call], error: Exception) -> None:
+        left = self._counted(calls, str(error) or type(error).__name__)
+        if left:
+            await self._clock.sleep(_PAUSE_S * 2 ** left[0].attempts)
+        self._waiting.extendleft(reversed(left))
+
+    def _counted(self, calls: list[_Call], why: str) -> list[_Call]:
+        """Count one more attempt; return the calls that may have it, the others are given up."""
         left: list[_Call] = []
         for call in calls:
             call.attempts += 1
             if call.attempts >= _ATTEMPTS:
-                self._give_up(call, str(error) or type(error).__name__)
+                self._give_up(call, why)
             elif not call.future.done():
                 left.append(call)
-        if left and not at_once:
-            await self._clock.sleep(_PAUSE_S * 2 ** left[0].attempts)
-        self._waiting.extendleft(reversed(left))
+        return left
 
     def _give_up(self, call: _Call, why: str) -> None:
         if not call.future.done():
@@ -316,6 +323,12 @@ async def _exchange(connection: Any, commands: Sequence[tuple[Any, ...]]) -> lis
     await connection._send_packed_command(packed)  # noqa: SLF001
     read = connection._parser.read_response  # noqa: SLF001
     return [await read() for _ in commands]
+
+
+def _is_refused(loaded: Any) -> bool:
+    """Tell whether a library was refused for good; where the server is away or has it already, the calls say what is so."""
+    known = is_elsewhere(loaded) or str(loaded).startswith(_AWAY) or "already exists" in str(loaded)
+    return isinstance(loaded, rx.ResponseError) and not known
 
 
 def _refuse(calls: list[_Call], errors: Mapping[str, TurnyardError]) -> None:
