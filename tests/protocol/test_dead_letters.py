@@ -239,7 +239,6 @@ async def test_a_letter_that_is_sent_again_does_not_take_the_lane_from_who_sends
     assert await lanes.sent(shard, "slack", rest)
 
 
-@pytest.mark.spec("S11")
 async def test_what_somebody_wrote_is_not_shown_in_a_letter(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     await scene.reply(await scene.open_turn(await scene.worker()))
     await scene.notice("the secret word")

@@ -152,6 +152,10 @@ async def _open(http: httpx.AsyncClient) -> bool:
 @pytest.mark.spec("L37", "rival-35")
 async def test_messages_that_arrive_while_door_and_worker_are_restarted_are_all_answered(town: Town, talk: Talk) -> None:
     before = {worker.worker for worker in await talk.workers()}
+    ran = len(town.app.ran("again"))
+    # The worker that is told to stop holds the session then, in the middle of a call.
+    held = await post(town, "deploy", "again deploy_gate")
+    await wait_until(lambda: len(town.app.ran("again")) > ran, description="the tool to run", timeout_s=30)
     posting = [asyncio.create_task(post(town, "deploy", f"add {i} 1")) for i in range(5)]
     leaving = town.worker
     for role in (town.door, leaving):
@@ -160,10 +164,13 @@ async def test_messages_that_arrive_while_door_and_worker_are_restarted_are_all_
     await asyncio.to_thread(town.door.process.wait, 30)
     town.start_door()
     town.start_worker()
-    jobs = [await each for each in posting]
-    assert [await ended(talk, job) for job in jobs] == ["succeeded"] * 10
+    town.app.open("deploy_gate")
+    jobs = [held, *[await each for each in posting]]
+    assert [await ended(talk, job) for job in jobs] == ["succeeded"] * 11
     story = await talk.story("deploy")
-    assert sorted(line for line in story if line.startswith("user")) == sorted(f"user: add {i} 1" for i in range(10))
+    assert sorted(line for line in story if line.startswith("user")) == sorted(
+        ["user: again deploy_gate", *(f"user: add {i} 1" for i in range(10))]
+    )
     check_log(await talk.log("deploy"))
     assert await asyncio.to_thread(leaving.process.wait, 30) == 0
     await talk.enrolled(1)

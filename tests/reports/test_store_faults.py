@@ -121,7 +121,6 @@ async def test_a_commit_whose_answer_is_lost_is_made_again_and_the_step_is_not(d
     assert len(deployment.app.ran("add")) == before + 3
 
 
-@pytest.mark.spec("L21")
 async def test_turns_that_are_cancelled_while_every_answer_is_late_get_nobody_elses_answer(deployment: Deployment, visitor: Talk) -> None:
     deployment.proxy.delay_s = 0.05
     cancelled = [await visitor.say(f"c{i}", "slowly") for i in range(6)]
