@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.protocol.scene import Scene, call
 from turnyard.records.commit import TurnView
 from turnyard.state import fleet
@@ -25,6 +27,7 @@ async def test_a_turn_whose_agent_has_left_its_pool_goes_on_in_the_new_one(scene
     await scene.reply(again)
 
 
+@pytest.mark.spec("rival-37")
 async def test_a_turn_that_nobody_of_its_pool_can_run_holds_up_no_other_session(scene: Scene) -> None:
     before = await scene.worker(pools=("old",))
     view, made = await park_in(scene, before, pool="old")

@@ -80,7 +80,7 @@ BROKEN: dict[str, tuple[tuple[str, str], ...]] = {
     "trap-6": (("if h.st == 'assigned' then\n      release(h)\n      if h.tu", "if false then\n      release(h)\n      if h.tu"),),
     "trap-7": (("h.ow ~= owner or not lease", "not lease"),),
     "trap-8": (("if h.st == 'idle' and (wakes(h) or next_due(h)) then", "if wakes(h) or next_due(h) then"),),
-    "trap-12": (("if not wakes(h) then\n    local due = due_item(h)", "if false then\n    local due = due_item(h)"),),
+    "trap-12": (("if not wakes(h) then\n    local it = due_item(h)", "if false then\n    local it = due_item(h)"),),
     "trap-17": (("if h.rv ~= k - 1 or h[le] ~= base then return {'DIVERGED'} end", ""),),
     "trap-18": (("if done == mark then return answer(h, 'ALREADY', how, base) end", ""),),
     "trap-21": (("elseif h.st == 'running' and h.ow == owner then", "elseif false then"),),
@@ -112,7 +112,7 @@ BROKEN: dict[str, tuple[tuple[str, str], ...]] = {
     "trap-45": (("if r.o then return false end\n  r.o = outcome", "r.o = outcome"),),
     "trap-46": (("if h.pe ~= '' then settled_rows(h) end\n", ""), ("if h.pe ~= '' then return end\n  if h.ib", "if h.ib")),
     "trap-47": (("if h.pe ~= '' then return end\n  if h.ib", "if h.ib"),),
-    "trap-48": (("if not wakes(h) then\n    local due = due_item(h)", "if false then\n    local due = due_item(h)"),),
+    "trap-48": (("if not wakes(h) then\n    local it = due_item(h)", "if false then\n    local it = due_item(h)"),),
     "trap-49": (("wakes(h) and not closing and not tired", "wakes(h) and not tired"),),
     "trap-50": (("same = h.nj == 0 and (h.ib == '' or h.ib == it.st)", "same = true"),),
     "trap-51": (
