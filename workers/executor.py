@@ -169,7 +169,7 @@ class Executor:
                 store = view.store
                 view = await self._step(turn, performer, served, view, owner)
             if view.entries and not decoded:
-                self._views.keep(replace(view, store=store, last_seq=view.entries[-1].seq))
+                self._views.keep(replace(view, store=store, last_seq=max(e.seq for e in view.entries)))
         except (FenceLost, Diverged, StoreUnavailable):
             raise
         except Exception as error:  # noqa: BLE001 - the edge of one turn: whatever the app does, others go on

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from turnyard.ports import Done
 from turnyard.records.commit import CallKind, Commit, Row
@@ -50,9 +50,43 @@ class ToolTable:
 
 @dataclass(frozen=True, slots=True)
 class AskModel:
-    """Ask the model for the next answer. `key` is the same when the ask is repeated after a crash."""
+    """Ask the model for the next answer. `key` is the same when the ask is repeated after a crash.
+
+    `note` is added to the system message of this call only. `fold` says whether the context may be folded first (auto),
+    must be (force: the model said that it is too long), or must not be (never: a summary has failed in this turn).
+    """
 
     key: str
+    note: str = ""
+    fold: Literal["auto", "force", "never"] = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Summarise a stretch of the log, because the next request would not fit: done in place of an `AskModel`.
+
+    `messages` is the request to the summariser. `spans` are the stretches of seqs, ends included, that the summary stands
+    for, `count` how many entries that is (summaries among them left out), `at` the seq it stands at, `low` the seq of the
+    oldest entry still visible after it. `before` is the size of the whole in tokens, `rest` that of what stays. `more`
+    tells that older entries are left, to be folded next.
+    """
+
+    key: str
+    messages: tuple[dict[str, Any], ...]
+    spans: tuple[tuple[int, int], ...]
+    at: int
+    low: int
+    count: int
+    before: int
+    rest: int
+    more: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AskHooks:
+    """Ask the agent's turn_stopping hooks whether the turn ends here. `reason`: no_calls, step_limit or budget."""
+
+    reason: Literal["no_calls", "step_limit", "budget"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +113,33 @@ class NoEffect:
     commit: Commit
 
 
-Effect = AskModel | RunTool | RunBatch | NoEffect
+Effect = AskModel | Fold | AskHooks | RunTool | RunBatch | NoEffect
 
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswer:
-    """The model answered."""
+    """The model answered. `cleared` are notices that were over before it was asked; `active_tokens` the size of what it read."""
 
     done: Done
+    cleared: tuple[str, ...] = ()
+    active_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The stretch is summarised. `after` is the size in tokens of what a model reads from now on."""
+
+    text: str
+    after: int
+    usage: dict[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HookAnswer:
+    """What the hooks said: `stop` wins over `texts`, which go on as messages of the user; neither ends the turn, too."""
+
+    stop: bool = False
+    texts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +162,13 @@ class Parked:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The model could not be asked: the turn fails with this."""
+    """The model, or the summariser, gave no answer. `retry_after_ms` is what the server asked for, None when it said nothing."""
 
     code: str
     message: str
     retryable: bool = False
     ref: str | None = None
+    retry_after_ms: int | None = None
 
 
-Result = ModelAnswer | ToolResult | Parked | Failure | None
+Result = ModelAnswer | Summary | HookAnswer | ToolResult | Parked | Failure | None

@@ -16,7 +16,7 @@ import orjson
 
 from turnyard.engine.texts import late_text, outcome_text
 from turnyard.engine.validity import Message, validity
-from turnyard.records.log import ASSISTANT, CALL, COMPACTION, RESULT, USER, LogRecord
+from turnyard.records.log import ASSISTANT, CALL, COMPACTION, RESULT, USER, LogRecord, position
 
 _EMPTY = "(empty message)"
 
@@ -27,8 +27,8 @@ def render(entries: Sequence[LogRecord], *, system: str = "", trusted: bool = Fa
     `trusted` leaves the text of tools as it is, for servers that take no control tokens from content. The order is
     that of the log, whatever the order of `entries`.
     """
-    if any(after.seq < before.seq for before, after in pairwise(entries)):
-        entries = sorted(entries, key=lambda e: (e.seq, e.type, e.call or ""))
+    if any(position(after) < position(before) for before, after in pairwise(entries)):
+        entries = sorted(entries, key=lambda e: (position(e), e.type, e.call or ""))
     draft = _Draft(trusted=trusted)
     if system:
         draft.messages.append({"role": "system", "content": system})

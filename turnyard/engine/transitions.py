@@ -11,7 +11,7 @@ from dataclasses import replace
 from turnyard.engine.memory import CallRow, Item, MemorySession
 from turnyard.errors import Diverged
 from turnyard.records import ids
-from turnyard.records.commit import PLACEHOLDER, Answer, Commit, NewCall, Note, Say, TurnView
+from turnyard.records.commit import PLACEHOLDER, Answer, Clear, Commit, NewCall, Part, Say, TurnView
 from turnyard.records.log import ASSISTANT, CALL, NOTICE, RESULT, USER, LogRecord
 
 
@@ -93,12 +93,14 @@ def _aside(s: MemorySession, item: Item) -> None:
             s.turn_jobs.append(job)
 
 
-def _append(s: MemorySession, part: Say | Answer | Note) -> None:
-    if isinstance(part, Say):
+def _append(s: MemorySession, part: Part) -> None:
+    if isinstance(part, Clear):
+        s.log = [r for r in s.log if r.group_key != part.group_key]
+    elif isinstance(part, Say):
         s.append(LogRecord(0, ASSISTANT, body=part.body))
         for call in part.calls:
             _declare(s, call)
-    elif isinstance(part, Note):
+    elif not isinstance(part, Answer):
         s.append(LogRecord(0, part.type, body=part.body))
     elif part.outcome == PLACEHOLDER:
         s.rows[part.call].correlation = (part.body or {}).get("correlation")

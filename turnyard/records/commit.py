@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from turnyard.records.log import LogRecord
 
-CallKind = Literal["plain", "parallel", "lift", "callback", "approval", "child", "timer", "retry"]
+CallKind = Literal["plain", "parallel", "lift", "callback", "approval", "child", "question", "timer", "retry"]
 RowState = Literal["open", "allowed", "started", "parked"]
 Ending = Literal["none", "finish", "park", "yield"]
 Code = Literal["OK", "ALREADY", "FENCED", "DIVERGED", "AWAITS"]
@@ -63,6 +63,16 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
+class Clear:
+    """Take the notices of one group and key, which the log has shown already, out of what a model sees."""
+
+    group_key: str
+
+
+Part = Say | Answer | Note | Clear
+
+
+@dataclass(frozen=True, slots=True)
 class Park:
     """Let a call wait outside. `deadline_ms` is how long from now; `secret_hash` is None when no token exists.
 
@@ -97,10 +107,11 @@ class Commit:
     what waits in the inbox into the log, allowed only when the next step is a model call. `failure` ends the turn's
     jobs as failed: {"code", "message", "retryable", "ref"}. `closing` answers all calls that are still open, as the
     end of a cancelled or failed turn must. `wait` holds the turn that parks. What the jobs answer is the turn's last assistant entry. `lanes` are the
-    out lanes to wake.
+    out lanes to wake. `state` is what the strategy and the kernel have to remember of the turn after this transition: None leaves
+    it as it is, the turn's end drops it. `low` comes with a compaction: the seq of the oldest entry that a model still sees.
     """
 
-    append: tuple[Say | Answer | Note, ...] = ()
+    append: tuple[Part, ...] = ()
     start: tuple[str, ...] = ()
     tokens: tuple[tuple[str, str], ...] = ()
     unstart: tuple[str, ...] = ()
@@ -113,6 +124,8 @@ class Commit:
     failure: dict[str, Any] | None = None
     usage: dict[str, int] = field(default_factory=dict[str, int])
     lanes: tuple[str, ...] = ()
+    state: dict[str, Any] | None = None
+    low: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +157,8 @@ class TurnView:
     effect it has not reported: only these may run; a started row outside `mine` was interrupted. `cancel` and
     `yield_` are asked for by the server; `drain` by this process. `last_seq` is that of the store's last entry;
     `serial` the agent version the turn runs on, `began` the one that began it (0: not known); `mark` names the commit this view comes from, empty after a begin.
+    `state` is what the last transition left of the turn's state; `active_ms` how long the turn has run on workers by then, its waits
+    left out. `entries` are in reading order: a summary stands where what it stands for was.
     """
 
     code: Code
@@ -166,3 +181,5 @@ class TurnView:
     serial: int = 0
     began: int = 0
     mark: str = ""
+    state: dict[str, Any] = field(default_factory=dict[str, Any])
+    active_ms: int = 0

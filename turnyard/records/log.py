@@ -6,6 +6,7 @@ Field letters are those of the stream (spec: decisions, "Log record").
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,3 +101,33 @@ def parse_record(entry_id: bytes | str, pairs: list[Any]) -> LogRecord:
 
 def _seqs(f: dict[bytes, bytes]) -> tuple[int, ...]:
     return tuple(int(n) for n in f.get(b"x", b"").split(b",") if n)
+
+
+def position(record: LogRecord) -> tuple[int, int]:
+    """Return where a record is read: a summary where the last entry it stands for was, before one of the same place."""
+    if record.type == COMPACTION and "at" in record.body:
+        return record.body["at"], 0
+    return record.seq, 1
+
+
+def visible(base: tuple[LogRecord, ...], records: Sequence[LogRecord]) -> tuple[LogRecord, ...]:
+    """Return the entries of `base` and `records` that a model may see, in reading order.
+
+    Left out are events, and what was struck, cleared or folded into a summary.
+    """
+    entries = base + tuple(r for r in records if r.type in ENTRIES)
+    strikes = [r for r in records if r.type == STRIKE]
+    cleared = [r for r in records if r.type == CLEARED]
+    markers = [r for r in records if r.type == COMPACTION]
+    if strikes:
+        struck = {seq for r in strikes for seq in r.seqs}
+        entries = tuple(e for e in entries if e.seq not in struck)
+    for clear in cleared:
+        entries = tuple(e for e in entries if e.type != NOTICE or e.group_key != clear.group_key or e.seq > clear.seq)
+    for marker in markers:
+        entries = tuple(e for e in entries if not _folded(e, marker))
+    return tuple(sorted(entries, key=position)) if markers else entries
+
+
+def _folded(entry: LogRecord, marker: LogRecord) -> bool:
+    return any(first <= entry.seq <= last for first, last in marker.body.get("spans") or ())

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from turnyard.errors import Diverged, FenceLost, StoreUnavailable
-from turnyard.records.commit import Answer, Commit, Note, Park, Row, Say, TurnView
+from turnyard.records.commit import Answer, Clear, Commit, Note, Park, Part, Row, TurnView
 from turnyard.records.ids import new_turn_id
-from turnyard.records.log import ASSISTANT, CALL, ENTRIES, NOTICE, RESULT, STRIKE, LogRecord, parse_record
+from turnyard.records.log import ASSISTANT, CALL, CLEARED, ENTRIES, RESULT, LogRecord, parse_record, visible
 from turnyard.state.reads import reading, text
 from turnyard.state.scripts import StoreFull
 
@@ -73,7 +73,7 @@ async def commit(shard: Shard, view: TurnView, owner: str, change: Commit) -> Tu
         return replace(view, code="AWAITS")
     entries = view.entries
     if code == "OK":
-        entries += tuple(_own(change, view, first=int(reply[7]), upto=int(reply[6])))
+        entries = visible(entries, list(_own(change, view, first=int(reply[7]), upto=int(reply[6]))))
     mark = f"{view.epoch}:{owner}:{k}:{text(reply[1][7])}"
     mine = (
         view.mine - {a.call for a in change.append if isinstance(a, Answer)} - {a.call for a in change.settle} - set(change.unstart)
@@ -128,7 +128,9 @@ def _parking(p: Park) -> tuple[Any, ...]:
     return plain if p.task is None else (*plain, p.task, int(p.awaited))
 
 
-def _part(part: Say | Answer | Note, body: Any) -> dict[str, Any]:
+def _part(part: Part, body: Any) -> dict[str, Any]:
+    if isinstance(part, Clear):
+        return {"t": "clear", "gk": part.group_key}
     if isinstance(part, Answer):
         out: dict[str, Any] = {"t": "answer", "c": part.call, "o": part.outcome}
         if part.body is not None:
@@ -154,19 +156,20 @@ def _part(part: Say | Answer | Note, body: Any) -> dict[str, Any]:
 
 
 def _own(change: Commit, view: TurnView, *, first: int, upto: int) -> Iterable[LogRecord]:
-    """Yield the entries this commit made, as the log holds them, up to where somebody else's word stands."""
+    """Yield the records this commit made, as the log holds them, up to where somebody else's word stands."""
     kinds = {row.call: row.kind for row in view.rows}
     seq = first
     for part in change.append:
         for record in _records(part, kinds):
             if seq > upto:
                 return
-            if record.type in ENTRIES:
-                yield replace(record, seq=seq, epoch=view.epoch, turn=view.turn, step=view.rev + 1)
+            yield replace(record, seq=seq, epoch=view.epoch, turn=view.turn, step=view.rev + 1)
             seq += 1
 
 
-def _records(part: Say | Answer | Note, kinds: dict[str, Any]) -> list[LogRecord]:
+def _records(part: Part, kinds: dict[str, Any]) -> list[LogRecord]:
+    if isinstance(part, Clear):
+        return [LogRecord(0, CLEARED, group_key=part.group_key)]
     if isinstance(part, Answer):
         return [LogRecord(0, RESULT, call=part.call, kind=kinds.get(part.call), outcome=part.outcome, body=part.body or {})]
     if isinstance(part, Note):
@@ -234,19 +237,6 @@ def _row(r: dict[str, Any]) -> Row:
         decision=r.get("d"),
         attempt=int(r.get("at", 0)) or 1,
     )
-
-
-def visible(base: tuple[LogRecord, ...], records: Sequence[LogRecord]) -> tuple[LogRecord, ...]:
-    """Return the entries of `base` and `records` that a model may see: events and what was struck left out."""
-    entries = base + tuple(r for r in records if r.type in ENTRIES)
-    strikes = [r for r in records if r.type == STRIKE]
-    cleared = [r for r in records if r.type == "notice/cleared"]
-    if strikes:
-        struck = {seq for r in strikes for seq in r.seqs}
-        entries = tuple(e for e in entries if e.seq not in struck)
-    for clear in cleared:
-        entries = tuple(e for e in entries if e.type != NOTICE or e.group_key != clear.group_key or e.seq > clear.seq)
-    return entries
 
 
 async def _pages(shard: Shard, store: str, *, after: int, upto: int) -> list[LogRecord]:
