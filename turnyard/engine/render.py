@@ -64,12 +64,14 @@ class _Draft:
 
 
 def _user(draft: _Draft, entry: LogRecord) -> None:
+    if "role" in entry.body:
+        return  # a role of somebody's own, which nobody here turned into words
     draft.user(entry.body.get("parts") or entry.body.get("text"))
 
 
 def _assistant(draft: _Draft, entry: LogRecord) -> None:
     text = entry.body.get("text")
-    if not text:
+    if not text or entry.body.get("aborted"):
         return
     if draft.owed or (draft.messages and draft.messages[-1]["role"] == "assistant"):
         draft.torn = True
