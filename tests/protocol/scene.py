@@ -294,6 +294,9 @@ class Scene:
     def shard(self, session: str = "s", tenant: str = "default") -> Shard:
         return self.yard.shard_for(session_key(tenant, session))
 
+    def sid(self, session: str = "s", tenant: str = "default") -> str:
+        return session_key(tenant, session)
+
     async def head(self, session: str = "s", tenant: str = "default") -> dict[str, str]:
         shard = self.shard(session, tenant)
         raw = await shard.redis.hgetall(shard.keys.head(session_key(tenant, session)))

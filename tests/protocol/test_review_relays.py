@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from platforms.lifts import Lifts
 from platforms.relays import relay_once
 from tests.protocol.scene import DAY_MS, OK, Scene, call
 from turnyard.errors import StoreUnavailable
@@ -44,11 +45,11 @@ async def test_calls_that_the_queue_refused_are_relayed_a_second_later_and_each_
         made.append(lift.id)
     queue = Queue(refused=1)
     with pytest.raises(StoreUnavailable):
-        await relay_once(shard, cast("Any", queue))
+        await relay_once(shard, Lifts(cast("Any", queue)))
     await scene.pass_ms(1000)
-    assert await relay_once(shard, cast("Any", queue)) == 3
+    assert await relay_once(shard, Lifts(cast("Any", queue))) == 3
     assert sorted(queue.taken) == sorted(made)
-    assert await relay_once(shard, cast("Any", queue)) == 0
+    assert await relay_once(shard, Lifts(cast("Any", queue))) == 0
 
 
 @pytest.mark.spec("trap-67")
@@ -58,11 +59,11 @@ async def test_a_lift_behind_a_plain_call_is_relayed_when_it_is_parked_and_not_b
     view = await scene.ask(view, first, plain, last)
     view = await scene.launch(view, first.id, secret=False, lanes=("arq",), start=(plain.id,))
     queue = Queue(refused=0)
-    await relay_once(scene.shard(), cast("Any", queue))
+    await relay_once(scene.shard(), Lifts(cast("Any", queue)))
     assert queue.taken == [first.id]
     view = await scene.commit(view, append=(Answer(plain.id, "result", OK),))
     await scene.launch(view, last.id, secret=False, lanes=("arq",))
-    await relay_once(scene.shard(), cast("Any", queue))
+    await relay_once(scene.shard(), Lifts(cast("Any", queue)))
     assert queue.taken == [first.id, last.id]
 
 
@@ -82,9 +83,9 @@ async def test_a_relay_that_is_told_to_stop_gives_back_at_once_what_it_has_not_h
             return await super().enqueue(task, job=job, queue=queue)
 
     stopping, next_one = Stopping(refused=0), Queue(refused=0)
-    await relay_once(scene.shard(), cast("Any", stopping), drain=drain)
+    await relay_once(scene.shard(), Lifts(cast("Any", stopping)), drain=drain)
     assert len(stopping.taken) == 1
-    assert await relay_once(scene.shard(), cast("Any", next_one)) == 2
+    assert await relay_once(scene.shard(), Lifts(cast("Any", next_one))) == 2
     assert sorted(stopping.taken + next_one.taken) == sorted(made)
 
 
@@ -96,5 +97,5 @@ async def test_of_several_relays_of_a_call_that_lie_behind_the_cursor_only_the_l
         await scene.pass_ms(DAY_MS // 4)
         await scene.tick(parts="d")
     queue = Queue(refused=0)
-    assert await relay_once(scene.shard(), cast("Any", queue)) == 1
+    assert await relay_once(scene.shard(), Lifts(cast("Any", queue))) == 1
     assert queue.jobs == [job_id(lift.id, 3)]

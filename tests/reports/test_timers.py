@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from platforms.lifts import Lifts
 from platforms.relays import relay_once
 from tests.protocol.scene import SECRET, Scene, call, shown
 from turnyard.lifted import LiftedTask, LiftQueue, job_id, queue_key
@@ -77,11 +78,11 @@ async def test_a_lifted_call_whose_task_id_is_taken_gets_a_task_under_another_on
         await scene.yard.redis.delete(queue_key("default"))  # whoever took it is gone
     else:
         await scene.yard.redis.set(f"arq:result:{job_id(lift.id, 1)}", b"{}", ex=3600)
-    assert await relay_once(shard, queue) == 1
+    assert await relay_once(shard, Lifts(queue)) == 1
     assert await scene.yard.redis.zcard(queue_key("default")) == 0
     await scene.pass_ms(30_001)
     await scene.tick()
-    assert await relay_once(shard, queue) == 1
+    assert await relay_once(shard, Lifts(queue)) == 1
     assert await scene.yard.redis.zrange(queue_key("default"), 0, -1) == [job_id(lift.id, 2).encode()]
     lifted = await scene.worker(role="lifted")
     assert (await scene.begin_row(view, lift.id, owner=lifted, task=job_id(lift.id, 2))).code == "OK"

@@ -22,7 +22,7 @@ from turnyard.records.log import CALL, NOTICE, LogRecord
 MAX_CORRECTIONS = 2
 _PLAIN = ToolFact()
 _TURN, _OUTPUT = "turn", "output"
-_NO_LANE = frozenset({"", "http", "local", "client"})
+_NO_LANE = frozenset({"", "http", "local", "client", "redis", "child"})
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
 _NAME_CHARS = 64
 

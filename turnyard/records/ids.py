@@ -102,6 +102,11 @@ def call_id(store: str, turn: str, step: int, index: int) -> str:
     return f"call_{_b32(_digest(store, turn, str(step), str(index), size=10))}"
 
 
+def child_session(tenant: str, session: str, call: str) -> str:
+    """Return the session that works for a call of kind child: one for each call, the same however often it is started."""
+    return f"c-{_b32(_digest(tenant, session, call))}"
+
+
 def child_parent(shard: int, store: str, call: str) -> str:
     """Return how a child's job names the call that it answers; read by `read_child_parent`."""
     return f"{shard}.{store}!{call}"

@@ -15,7 +15,8 @@ class Job:
 
     `session_key` is the key part; `session` the readable id. `open` counts calls opened for it and not yet settled.
     `output` is {"text", "output"} once it succeeded; `error` is {"code", "message", "retryable", "ref"} once it
-    failed; `cause` says why it was cancelled. Times are milliseconds of the server's clock.
+    failed; `cause` says why it was cancelled, and `partial` what it had said last when it ended either way. `usage` has
+    that of its children in it. Times are milliseconds of the server's clock.
     """
 
     id: str
@@ -33,6 +34,7 @@ class Job:
     output: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
     cause: str | None = None
+    partial: str = ""
     merged_into: str | None = None
     metadata: dict[str, str] = field(default_factory=dict[str, str])
     priority: int = 0

@@ -20,7 +20,8 @@ class UserMessage:
     `delay_ms` keeps it in `next` until then; `window_ms` and `window_max_ms` shape a collect window.
     `body_hash` is compared when the same job id comes again; another hash is a mismatch.
     `timeout_ms` is how long the job may take from now on, waiting included; None for no bound.
-    `parent` names the call of another session that this job answers, as `child_parent` spells it.
+    `parent` names the call of another session that this job answers, as `child_parent` spells it; `depth` is how many
+    calls of that kind lie above a session that the message opens, 0 for one that nobody's call opened.
     `lanes` are the out lanes that are to tell of the job's end, however it comes.
     `notify` is the channel on which the end of the job is announced, None when nobody waits.
     """
@@ -43,6 +44,7 @@ class UserMessage:
     window_max_ms: int = 10_000
     timeout_ms: int | None = None
     parent: str | None = None
+    depth: int = 0
     lanes: tuple[str, ...] = ()
     asker: bool = True
     notify: str | None = None

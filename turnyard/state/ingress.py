@@ -70,6 +70,7 @@ async def accept_message(yard: Yard, message: UserMessage, *, inbox_cap: int = I
         "wx": message.window_max_ms,
         **({"to": message.timeout_ms} if message.timeout_ms is not None else {}),
         **({"pa": message.parent} if message.parent is not None else {}),
+        **({"dp": message.depth} if message.depth else {}),
         **({"ln": ",".join(message.lanes)} if message.lanes else {}),
     }
     args = ["user", sid, message.job, *_flat(fields), orjson.dumps(message.body), inbox_cap]

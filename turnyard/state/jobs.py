@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import secrets
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import orjson
@@ -18,7 +18,7 @@ from redis import exceptions as rx
 
 from turnyard.records.ids import job_shard, store_key
 from turnyard.records.jobs import TERMINAL, Job
-from turnyard.records.log import ASSISTANT, CALL, LogRecord, parse_record
+from turnyard.records.log import ASSISTANT, CALL, RESULT, LogRecord, parse_record
 from turnyard.state.reads import reading, text
 from turnyard.state.turns import flat
 
@@ -50,7 +50,8 @@ async def read_job(yard: Yard, job: str, *, tenant: str) -> Job | None:
         records = await _records(shard, row) if "en" in row else []
     asked = orjson.loads(row["in"]) if row.get("in") else (records[0].body if records else {})
     said = next((r.body for r in records if r.seq == int(row.get("se", 0))), None)
-    return _job(job, row, asked, said, _usage(records, text(row.get("tu"))))
+    found = _job(job, row, asked, said, _usage(records, text(row.get("tu"))))
+    return replace(found, partial=_last_words(records, found.turn)) if found.state in ("failed", "cancelled") else found
 
 
 async def _records(shard: Shard, row: dict[str, bytes]) -> list[LogRecord]:
@@ -75,17 +76,24 @@ async def _records(shard: Shard, row: dict[str, bytes]) -> list[LogRecord]:
 
 
 def _usage(records: list[LogRecord], turn: str) -> dict[str, int]:
-    """Add up what the job's turn has used so far."""
+    """Add up what the job's turn has used so far, with what its children did whose results it has."""
     total: dict[str, int] = {"model_calls": 0, "tool_calls": 0}
     for record in records:
         if record.turn != turn:
             continue
         total["model_calls"] += record.type == ASSISTANT
         total["tool_calls"] += record.type == CALL
-        usage: dict[str, int] = record.body.get("usage") or {} if record.type == ASSISTANT else {}
+        told = record.type == ASSISTANT or (record.type == RESULT and record.kind == "child")
+        usage: dict[str, int] = record.body.get("usage") or {} if told else {}
         for name, n in usage.items():
             total[name] = total.get(name, 0) + n
     return total
+
+
+def _last_words(records: list[LogRecord], turn: str | None) -> str:
+    """Return what the model said last in a turn that came to no answer."""
+    said = (r.body.get("text") for r in reversed(records) if r.type == ASSISTANT and r.turn == turn)
+    return next((words for words in said if words), "")
 
 
 def _job(job: str, row: dict[str, bytes], asked: dict[str, Any], said: dict[str, Any] | None, usage: dict[str, int]) -> Job:

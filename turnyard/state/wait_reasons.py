@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from turnyard.records import ids
 from turnyard.state.reasons import Explanation, because, seconds, until
 
 if TYPE_CHECKING:
@@ -43,12 +44,18 @@ def _of_call(s: Standing, c: OpenCall) -> Explanation:
     if c.kind == "lift":
         return _of_lift(s, c, facts)
     if c.kind == "child":
-        return because(s, "child", f"a child session works on {c.tool}, {wait}", holder="session", since_ms=c.since_ms, **facts)
+        return _of_child(s, c, facts)
     if c.kind in ("retry", "timer"):
         code = "retry_delay" if c.kind == "retry" else "timer"
         return because(s, code, f"it goes on in {wait.removesuffix(' more')}", holder="clock", since_ms=c.since_ms, **facts)
     detail = f"tool {c.tool} ({c.kind}) waits for its result from outside, {wait}"
     return because(s, "parked", detail, holder={"kind": "outside", "who": "whoever holds the call's URL"}, since_ms=c.since_ms, **facts)
+
+
+def _of_child(s: Standing, c: OpenCall, facts: dict[str, Any]) -> Explanation:
+    child = ids.child_session(s.word("tn"), s.word("id"), c.call)
+    detail = f"session {child} of agent {c.tool} works on it, {until(s, c.until_ms)}"
+    return because(s, "child", detail, holder={"kind": "session", "session": child}, since_ms=c.since_ms, child=child, **facts)
 
 
 def _of_lift(s: Standing, c: OpenCall, facts: dict[str, Any]) -> Explanation:

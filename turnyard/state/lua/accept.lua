@@ -44,6 +44,7 @@ local function introduce(h, m)
   set(h, 'tn', m.tn)
   set(h, 'ag', m.ag)
   set(h, 'po', m.po)
+  if m.dp then set(h, 'dp', m.dp) end
 end
 
 -- What a job row says by not saying it, which most do.

@@ -16,7 +16,7 @@ local function next_key(sid) return P .. 's:' .. sid .. ':next' end
 -- aw awaiting, uw rows of all stores that wait outside, at attempt, cc/ct/ck/cs cancel cause, turn, strike and whether children go too, tz where a strike has got to, xq/xc ingress id of the last cancel of all and its cause, jb/jw jobs of the turn (all; those that wait for
 -- settled calls), pe unanswered calls, ib store of what the inbox holds, iw how many of it wake, nw/nd/nj undelayed, delayed and joining items in next,
 -- lv/il isolation earned and in force (0 any child, 1 a small one, 2 alone), dt deaths alone, ls lost hosts, pm why it is poisoned,
--- sl/es/bg slot start, estimate and begin, q accepted and unclaimed, rs ready since, fu followed until, t0 seq before the turn, la its last assistant entry, dd dead letters, sc schema that it is written in, pa paused since, ta/tv serial that began the turn and the
+-- sl/es/bg slot start, estimate and begin, q accepted and unclaimed, rs ready since, fu followed until, t0 seq before the turn, la its last assistant entry, dd dead letters, sc schema that it is written in, pa paused since, dp how deep it stands among children, ta/tv serial that began the turn and the
 -- lowest that may go on with it.
 -- One table per session and call: what one step changed, the next one sees.
 local function load(sid)

@@ -1,0 +1,224 @@
+"""Sessions that work for a call of another session: how one starts, how it is stopped, and how its end is told.
+
+A child is named by its call: session, job and delivery are made of it, so that starting it twice starts it once. What it
+brought becomes the outcome of the call's row, where the first one stands, so that telling it twice tells it once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from turnyard.errors import InvalidInput
+from turnyard.records import ids
+from turnyard.records.input import message_body
+from turnyard.records.jobs import TERMINAL, Job
+from turnyard.records.messages import UserMessage
+from turnyard.state.ingress import accept_message, accept_outcome, cancel_job
+from turnyard.state.jobs import read_job
+from turnyard.state.reads import reading, text
+
+if TYPE_CHECKING:
+    from turnyard.records.manifest import Manifest
+    from turnyard.records.messages import Cause
+    from turnyard.state.yard import Shard, Yard
+
+MOST_DEEP = 4
+PLATFORM = "child"
+
+
+@dataclass(frozen=True, slots=True)
+class ChildCall:
+    """A call of kind child, and the session that made it.
+
+    `agent` is whom it asks, `user` for whom. `depth` is how many such calls lie above the session that made it.
+    `settled` tells that the call has its outcome, and nobody waits for a child any more.
+    """
+
+    shard: int
+    store: str
+    call: str
+    tenant: str
+    session: str
+    user: str
+    agent: str
+    args: dict[str, Any]
+    depth: int
+    priority: int
+    deadline_ms: int
+    settled: bool
+
+    @property
+    def child(self) -> str:
+        """Return the id of the session that works for it."""
+        return ids.child_session(self.tenant, self.session, self.call)
+
+    def job(self, shards: int) -> str:
+        """Return the id of that session's job in a deployment of so many shards."""
+        shard = ids.shard_of(ids.session_key(self.tenant, self.child), shards)
+        return ids.keyed_job_id(shard, self.tenant, self.child, self.call)
+
+
+async def read_child_call(shard: Shard, store: str, call: str) -> ChildCall | None:
+    """Return a call of kind child, or None when its row is gone.
+
+    Raises:
+        StoreUnavailable: the server did not answer.
+    """
+    with reading(f"call {call}"):
+        async with shard.redis.pipeline(transaction=False) as pipe:
+            pipe.hget(shard.keys.calls(store), call)
+            pipe.hmget(shard.keys.head(ids.store_session(store)), "tn", "id", "us", "dp", "pr")
+            raw, (tenant, session, user, depth, priority) = await pipe.execute()
+        if raw is None or tenant is None:
+            return None
+        row: dict[str, Any] = orjson.loads(raw)
+        at = f"{int(row['q'])}-0"
+        found = await shard.redis.execute_command("XRANGE", shard.keys.log(store), at, at)
+    said: dict[str, Any] = orjson.loads(found[0][1].get(b"b", b"{}")) if found else {}
+    return ChildCall(
+        shard=shard.n,
+        store=store,
+        call=call,
+        tenant=text(tenant),
+        session=text(session),
+        user=str(row.get("us") or text(user)),
+        agent=str(said.get("name", "")),
+        args=said.get("args") or {},
+        depth=int(depth or 0),
+        priority=int(priority or 0),
+        deadline_ms=int(row.get("dl") or 0),
+        settled="o" in row,
+    )
+
+
+async def start_child(yard: Yard, asked: ChildCall, manifest: Manifest | None, *, now_ms: int, most_deep: int = MOST_DEEP) -> None:
+    """Start the session that works for a call, once; a call that cannot have one gets an error instead.
+
+    `manifest` is that of the agent asked for, None when nobody ever published it. `now_ms` is the server's time: the child may take
+    as long as its call may wait.
+
+    Raises:
+        StoreUnavailable: nothing is known to have started; start it again.
+    """
+    refusal = _refusal(asked, manifest, most_deep)
+    body = None
+    if refusal is None:
+        try:
+            body = message_body(_input(asked.args))
+        except InvalidInput as error:
+            refusal = str(error)
+    if manifest is None or body is None:
+        await _settle(yard, asked.shard, asked.store, asked.call, outcome="error", body=_error(f"{refusal}; no session was started"))
+        return
+    accepted = await accept_message(yard, _message(yard, asked, manifest, body, left_ms=asked.deadline_ms - now_ms))
+    if accepted.code == "duplicate" and accepted.entry in TERMINAL:
+        # Its end may have been told to a server that lost it.
+        await tell_parent(yard, asked.job(len(yard.shards)), tenant=asked.tenant, parent=_parent(asked))
+    elif accepted.code == "accepted":
+        await _stop_if_late(yard, asked)
+    elif accepted.code != "duplicate":
+        await _settle(yard, asked.shard, asked.store, asked.call, outcome="error", body=_error(f"no session was started: {accepted.code}"))
+
+
+def _refusal(asked: ChildCall, manifest: Manifest | None, most_deep: int) -> str | None:
+    if manifest is None:
+        return f"no worker has ever published the agent {asked.agent!r}"
+    if asked.depth >= most_deep:
+        return f"agents may call each other {most_deep} deep and this call would go deeper"
+    return None
+
+
+def _input(args: dict[str, Any]) -> Any:
+    """Return what the child is told: the argument `input`, or all arguments as JSON when there is none."""
+    given = args.get("input")
+    if isinstance(given, str | list):
+        return given  # pyright: ignore[reportUnknownVariableType] - judged by message_body
+    return orjson.dumps(args if given is None else given).decode() if args else ""
+
+
+def _message(yard: Yard, asked: ChildCall, manifest: Manifest, body: dict[str, Any], *, left_ms: int) -> UserMessage:
+    return UserMessage(
+        tenant=asked.tenant,
+        session=asked.child,
+        agent=asked.agent,
+        body=body,
+        job=asked.job(len(yard.shards)),
+        body_hash=ids.body_hash(asked.call.encode()),
+        priority=asked.priority,
+        user=asked.user,
+        platform=PLATFORM,
+        delivery=asked.call,
+        pool=manifest.pool,
+        timeout_ms=max(1, left_ms),
+        parent=_parent(asked),
+        depth=asked.depth + 1,
+    )
+
+
+def _parent(asked: ChildCall) -> str:
+    return ids.child_parent(asked.shard, asked.store, asked.call)
+
+
+async def _stop_if_late(yard: Yard, asked: ChildCall) -> None:
+    """Stop a child whose call got its outcome while the child was started: no cancel that came before could find it."""
+    home = yard.shards[asked.shard]
+    now = await read_child_call(home, asked.store, asked.call)
+    if now is None or now.settled:
+        await cancel_job(yard, asked.job(len(yard.shards)), tenant=asked.tenant, cause="superseded", cascade=True)
+
+
+async def stop_child(yard: Yard, asked: ChildCall, *, cause: Cause) -> None:
+    """Cancel the session that works for a call, and those that work for its calls.
+
+    Raises:
+        StoreUnavailable: ask again; what was cancelled stays so.
+    """
+    await cancel_job(yard, asked.job(len(yard.shards)), tenant=asked.tenant, cause=cause, cascade=True)
+
+
+async def tell_parent(yard: Yard, job: str, *, tenant: str, parent: str) -> None:
+    """Give a call its outcome: what the job that worked for it came to. The first outcome stands.
+
+    Raises:
+        StoreUnavailable: nothing is known to have been told; tell it again.
+    """
+    found = await read_job(yard, job, tenant=tenant)
+    if found is None or not found.done:
+        return
+    shard, store, call = ids.read_child_parent(parent)
+    outcome, body = outcome_of(found)
+    await _settle(yard, shard, store, call, outcome=outcome, body=body)
+
+
+async def _settle(yard: Yard, shard: int, store: str, call: str, *, outcome: str, body: dict[str, Any]) -> None:
+    await accept_outcome(yard, shard=shard, store=store, call=call, outcome=outcome, body=body, secret_hash=None, by="child")
+
+
+def outcome_of(job: Job) -> tuple[str, dict[str, Any]]:
+    """Return the outcome and the result body that a child's job means for the call it worked for.
+
+    `content` is what the model reads; a strategy finds `state`, `output` or `code` and `partial`, and the `usage` of the child and all
+    below it.
+    """
+    facts: dict[str, Any] = {"state": job.state, "session": job.session, "job": job.id, "usage": job.usage}
+    if job.state == "succeeded":
+        said = job.output or {"text": "", "output": ""}
+        more = {"output": said["output"]} if said["output"] != said["text"] else {}
+        return "result", {"content": said["text"], "is_error": False} | facts | more
+    if job.state == "cancelled":
+        return "cancelled", _error(_with_partial(f"{job.agent} was cancelled ({job.cause or 'user'})", job)) | facts | {"code": "cancelled"}
+    error = job.error or {}
+    code = str(error.get("code", "internal"))
+    reason = f"{job.agent} failed ({code}): {error.get('message', 'no reason is known')}"
+    return "error", _error(_with_partial(reason, job)) | facts | {"code": code, "partial": job.partial}
+
+
+def _with_partial(reason: str, job: Job) -> str:
+    return f"{reason}\nIt had said: {job.partial}" if job.partial else reason
+
+
+def _error(reason: str) -> dict[str, Any]:
+    return {"content": f"ERROR: {reason}", "is_error": True}
