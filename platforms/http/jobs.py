@@ -21,7 +21,7 @@ from turnyard.wire.views import job_shape
 from .body import validate
 from .desk import At, Desk, Tenant
 from .replies import job_reply, page, read_key, read_wait, reply
-from .requests import JobRequest, body_of
+from .requests import JobCancelRequest, JobRequest, body_of
 from .sse import open_stream, read_types
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -144,9 +144,10 @@ def read_after(last_event_id: str | None, after: str | None) -> FeedPosition | N
     return read_position(after) if after else None
 
 
-@router.post("/{job_id}/cancel", status_code=202, response_model=JobShape)
-async def cancel_job(job_id: str, desk: At, tenant: Tenant) -> Response:
+@router.post("/{job_id}/cancel", status_code=202, openapi_extra=body_of(JobCancelRequest, required=False), response_model=JobShape)
+async def cancel_job(job_id: str, request: Request, desk: At, tenant: Tenant) -> Response:
     """Ask for a job to be cancelled; how it ended is seen later."""
+    body = validate(JobCancelRequest, await desk.optional_json(request))
     await find(desk, job_id, tenant=tenant)
-    raise_refusal(await desk.edge.cancel_job(job_id, tenant=tenant))
+    raise_refusal(await desk.edge.cancel_job(job_id, tenant=tenant, cascade=body.cascade))
     return reply(await shape_of(desk, await find(desk, job_id, tenant=tenant), tenant=tenant), status=202)

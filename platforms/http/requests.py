@@ -76,8 +76,14 @@ class NoticeRequest(Body):
     agent: str | None = None
 
 
-class CancelRequest(Body):
-    """Which turn to cancel; the open one when none is named."""
+class JobCancelRequest(Body):
+    """How far a cancel goes: with `cascade` to the sessions, too, that calls started."""
+
+    cascade: bool = False
+
+
+class CancelRequest(JobCancelRequest):
+    """Which turn to cancel; the open one when none is named. With `cascade` the sessions that its calls started go, too."""
 
     turn: str | None = None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
@@ -107,7 +107,7 @@ async def cancel(session: SessionId, request: Request, desk: At, tenant: Tenant)
     body = validate(CancelRequest, await desk.optional_json(request))
     view = await find(desk, session, tenant=tenant)
     turn = check_id(body.turn, pointer="/turn") if body.turn is not None else None
-    await _control(desk, request, "cancel", session, tenant=tenant, turn=turn)
+    await _control(desk, request, "cancel", session, tenant=tenant, turn=turn, cascade=body.cascade)
     return reply({"object": "session", "id": session, "turn": turn or view.turn or None, "cancel_requested": True}, status=202)
 
 
@@ -119,6 +119,6 @@ async def new(session: SessionId, request: Request, desk: At, tenant: Tenant) ->
     return reply({"object": "session", "id": session, "new_requested": True}, status=202)
 
 
-async def _control(desk: Desk, request: Request, control: Control, session: str, *, tenant: str, turn: str | None = None) -> None:
+async def _control(desk: Desk, request: Request, control: Control, session: str, *, tenant: str, **how: Any) -> None:
     event = event_id(control, tenant, session, read_key(request))
-    raise_refusal(await desk.edge.accept_control(tenant=tenant, session=session, control=control, event=event, turn=turn))
+    raise_refusal(await desk.edge.accept_control(tenant=tenant, session=session, control=control, event=event, **how))

@@ -104,11 +104,18 @@ def list_(
 
 
 @group.command("cancel")
-def cancel(job: JobId, as_json: Json = False, url: Url = None, key: Key = None, config: Config = None) -> None:
+def cancel(
+    job: JobId,
+    cascade: Annotated[bool, typer.Option("--cascade", help="Cancel the sessions that its calls started, too.")] = False,
+    as_json: Json = False,
+    url: Url = None,
+    key: Key = None,
+    config: Config = None,
+) -> None:
     """Ask for a job to be cancelled."""
 
     async def ask(client: Client) -> dict[str, Any]:
-        return await client.cancel(job)
+        return await client.cancel(job, cascade=cascade)
 
     report(with_client(ask, url=url, key=key, config=config), as_json=as_json, final=False)
 

@@ -137,14 +137,14 @@ class RedisClient:
         found, _ = await list_jobs(self.edge, tenant=self._tenant, session=session, state=state, limit=limit, before=None)
         return [JobHandle(self, job.id, views.job_shape(job).model_dump(mode="json")) for job in found]
 
-    async def cancel(self, job_id: str) -> JsonObject:
-        """Ask for a job to be cancelled and return it.
+    async def cancel(self, job_id: str, *, cascade: bool = False) -> JsonObject:
+        """Ask for a job to be cancelled and return it; with `cascade` the sessions that its calls started go, too.
 
         Raises:
             AlreadyFinished: it has ended.
             NotFound: this tenant has no such job.
         """
-        raise_refusal(await self.edge.cancel_job(job_id, tenant=self._tenant))
+        raise_refusal(await self.edge.cancel_job(job_id, tenant=self._tenant, cascade=cascade))
         return await self._shape(await self._job(job_id))
 
     async def messages(self, session: str, content: Content, *, agent: str | None = None, **more: Any) -> JobHandle:

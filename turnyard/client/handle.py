@@ -28,8 +28,8 @@ class Jobs(Protocol):
         """Yield a job's events until it has ended."""
         ...
 
-    async def cancel(self, job_id: str) -> Any:
-        """Ask for a job to be cancelled."""
+    async def cancel(self, job_id: str, *, cascade: bool = False) -> Any:
+        """Ask for a job to be cancelled, with `cascade` what it started as well."""
         ...
 
 
@@ -78,13 +78,13 @@ class JobHandle:
         async for event in self._jobs.job_events(self.id, after=after):
             yield event
 
-    async def cancel(self) -> None:
-        """Ask for the job to be cancelled.
+    async def cancel(self, *, cascade: bool = False) -> None:
+        """Ask for the job to be cancelled; with `cascade` the sessions that its calls started go, too.
 
         Raises:
             AlreadyFinished: it has ended.
         """
-        await self._jobs.cancel(self.id)
+        await self._jobs.cancel(self.id, cascade=cascade)
 
     def __repr__(self) -> str:
         state = "" if callable(self._data) else f" {self._data.get('state', '')}"

@@ -144,13 +144,15 @@ class Client:
         page = await self._connection.get("/v1/jobs", _present({"session": session, "state": state, "limit": limit}))
         return [JobHandle(self, data["id"], data) for data in page["data"]]
 
-    async def cancel(self, job_id: str) -> JsonObject:
+    async def cancel(self, job_id: str, *, cascade: bool = False) -> JsonObject:
         """Ask for a job to be cancelled and return it; how it ended is seen later.
+
+        With `cascade` the sessions that its calls started go, too.
 
         Raises:
             AlreadyFinished: it has ended.
         """
-        return await self._connection.post(f"/v1/jobs/{_quote(job_id)}/cancel")
+        return await self._connection.post(f"/v1/jobs/{_quote(job_id)}/cancel", {"cascade": True} if cascade else None)
 
     async def messages(
         self, session: str, content: Content, *, agent: str | None = None, idempotency_key: str | None = None, **more: Any
@@ -190,13 +192,14 @@ class Client:
         """Return why a session does not move: code, detail, fix."""
         return await self._connection.get(f"{_session(session)}/explain")
 
-    async def cancel_session(self, session: str, *, turn: str | None = None) -> JsonObject:
-        """Ask for a session's open turn to be cancelled.
+    async def cancel_session(self, session: str, *, turn: str | None = None, cascade: bool = False) -> JsonObject:
+        """Ask for a session's open turn to be cancelled; with `cascade` the sessions that its calls started go, too.
 
         Raises:
             AlreadyFinished: no turn is open, or another than `turn`.
         """
-        return await self._connection.post(f"{_session(session)}/cancel", {"turn": turn} if turn else None)
+        body = _present({"turn": turn, "cascade": cascade or None})
+        return await self._connection.post(f"{_session(session)}/cancel", body or None)
 
     async def new(self, session: str) -> JsonObject:
         """Start a new history for a session."""

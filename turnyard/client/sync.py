@@ -49,9 +49,9 @@ class SyncJobHandle:
         """Yield the job's events to its last."""
         return self._client.each(lambda: self._handle.events(after))
 
-    def cancel(self) -> None:
-        """Ask for the job to be cancelled."""
-        self._client.wait_for(self._handle.cancel)
+    def cancel(self, *, cascade: bool = False) -> None:
+        """Ask for the job to be cancelled; with `cascade` the sessions that its calls started go, too."""
+        self._client.wait_for(lambda: self._handle.cancel(cascade=cascade))
 
 
 class SyncClient:
@@ -106,9 +106,9 @@ class SyncClient:
         """Return jobs, those of the sessions used last first."""
         return [SyncJobHandle(self, job) for job in self.wait_for(lambda: self._client.jobs(session=session, state=state, limit=limit))]
 
-    def cancel(self, job_id: str) -> JsonObject:
-        """Ask for a job to be cancelled and return it."""
-        return self.wait_for(lambda: self._client.cancel(job_id))
+    def cancel(self, job_id: str, *, cascade: bool = False) -> JsonObject:
+        """Ask for a job to be cancelled and return it; with `cascade` the sessions that its calls started go, too."""
+        return self.wait_for(lambda: self._client.cancel(job_id, cascade=cascade))
 
     def messages(self, session: str, content: Content, **options: Any) -> SyncJobHandle:
         """Send a message into a session."""
@@ -134,9 +134,9 @@ class SyncClient:
         """Return why a session does not move."""
         return self.wait_for(lambda: self._client.explain(session))
 
-    def cancel_session(self, session: str, *, turn: str | None = None) -> JsonObject:
-        """Ask for a session's open turn to be cancelled."""
-        return self.wait_for(lambda: self._client.cancel_session(session, turn=turn))
+    def cancel_session(self, session: str, *, turn: str | None = None, cascade: bool = False) -> JsonObject:
+        """Ask for a session's open turn to be cancelled; with `cascade` the sessions that its calls started go, too."""
+        return self.wait_for(lambda: self._client.cancel_session(session, turn=turn, cascade=cascade))
 
     def new(self, session: str) -> JsonObject:
         """Start a new history for a session."""

@@ -60,12 +60,14 @@ class Edge(Protocol):
         """Take a notice in, or clear the one of the same group and key."""
         ...
 
-    async def accept_control(self, *, tenant: str, session: str, control: Control, event: str, turn: str | None = None) -> Accepted:
-        """Take a control in: cancel, new, pause or resume."""
+    async def accept_control(
+        self, *, tenant: str, session: str, control: Control, event: str, turn: str | None = None, cascade: bool = False
+    ) -> Accepted:
+        """Take a control in: cancel, new, pause or resume. A cancel with `cascade` goes on to the sessions that the turn started."""
         ...
 
-    async def cancel_job(self, job: str, *, tenant: str) -> Accepted:
-        """Ask for a job to be cancelled; `late` when it has ended, `gone` when there is none."""
+    async def cancel_job(self, job: str, *, tenant: str, cascade: bool = False) -> Accepted:
+        """Ask for a job to be cancelled, with `cascade` the sessions that it started, too; `late` when it has ended, `gone`: there is none."""
         ...
 
     async def accept_outcome(

@@ -81,13 +81,16 @@ class YardEdge:
             self._yard, tenant=tenant, session=session, agent=agent, pool=pool, group=group, key=key, body=body, event=event, clear=clear
         )
 
-    async def accept_control(self, *, tenant: str, session: str, control: Control, event: str, turn: str | None = None) -> Accepted:
+    async def accept_control(
+        self, *, tenant: str, session: str, control: Control, event: str, turn: str | None = None, cascade: bool = False
+    ) -> Accepted:
         """Take a control in."""
-        return await ingress.accept_control(self._yard, tenant=tenant, session=session, control=control, event=event, turn=turn)
+        how: dict[str, Any] = {"control": control, "event": event, "turn": turn, "cascade": cascade}
+        return await ingress.accept_control(self._yard, tenant=tenant, session=session, **how)
 
-    async def cancel_job(self, job: str, *, tenant: str) -> Accepted:
+    async def cancel_job(self, job: str, *, tenant: str, cascade: bool = False) -> Accepted:
         """Ask for a job to be cancelled."""
-        return await ingress.cancel_job(self._yard, job, tenant=tenant)
+        return await ingress.cancel_job(self._yard, job, tenant=tenant, cascade=cascade)
 
     async def accept_outcome(
         self, *, shard: int, store: str, call: str, outcome: str, body: dict[str, Any], secret_hash: str, by: str

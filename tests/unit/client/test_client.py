@@ -215,6 +215,17 @@ async def test_a_session_may_have_any_printable_id(client: Client, edge: FakeEdg
         assert (await client.session(session))["id"] == session
 
 
+async def test_a_cancel_takes_along_what_was_started_only_when_it_says_so(client: Client, edge: FakeEdge) -> None:
+    job = await client.submit("hello", "hi")
+    await client.cancel(job.id)
+    await job.cancel(cascade=True)
+    assert edge.cascades == [False, True]
+    edge.session("s1")
+    await client.cancel_session("s1")
+    await client.cancel_session("s1", turn="t", cascade=True)
+    assert [(c["turn"], c["cascade"]) for c in edge.controls] == [(None, False), ("t", True)]
+
+
 async def test_the_rest_of_the_api_is_reached(client: Client, edge: FakeEdge) -> None:
     edge.session("s1")
     edge.write("s1", log.USER, turn="t", jobs=("job_1",), body={"text": "hi"})

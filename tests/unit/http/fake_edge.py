@@ -39,6 +39,7 @@ class FakeEdge:
     answers: list[str] = field(default_factory=list)
     letters: list[DeadLetter] = field(default_factory=list)
     decisions: dict[str, Decision] = field(default_factory=dict)
+    cascades: list[bool] = field(default_factory=list)
     down: bool = False
     broken: Exception | None = None
     reads_down: bool = False
@@ -106,7 +107,8 @@ class FakeEdge:
         self.controls.append(control)
         return self._answer()
 
-    async def cancel_job(self, job: str, *, tenant: str) -> Accepted:
+    async def cancel_job(self, job: str, *, tenant: str, cascade: bool = False) -> Accepted:
+        self.cascades.append(cascade)
         answer = self._answer("late" if self.jobs[job].done else "accepted")
         if answer.code == "accepted":
             self.jobs[job] = replace(self.jobs[job], cancel_requested=True)
