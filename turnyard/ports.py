@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
+
+from turnyard.records.commit import Commit, TurnView
+from turnyard.records.log import LogRecord
+from turnyard.records.notices import Notice
+
+Settled = Literal["accepted", "duplicate", "conflict", "gone"]
 
 
 class Clock(Protocol):
@@ -95,4 +101,82 @@ class Provider(Protocol):
 
     async def aclose(self) -> None:
         """Let go of connections."""
+        ...
+
+
+class SessionStore(Protocol):
+    """One session, wherever it lives, for whoever drives its turns: what arrives, its turn, and what can be read.
+
+    `turnyard.testing.stores` is this contract as tests, for a store of your own as for ours:
+
+    1. Whole. What an entry or a notice holds comes back as it was given: tag, origin, parts, usage, and what nobody knows.
+    2. Ordered. Records are numbered from 1 without a gap, and read in that order, whatever clocks say.
+    3. Claimed once. What arrived becomes an entry by a claim (a `begin`, or a commit with `claim`) and by nothing else, once, however
+       many race for it. A message is never claimed between a call and its result.
+    4. Seen at once. What a commit wrote, every client of the session reads from then on; it makes nothing claimable.
+    5. All or nothing. A commit happens whole or not at all, whoever dies or raises in the middle. So does a compaction, which is the
+       commit of one summary: the summary is there and what it stands for is hidden, or neither. Hidden is not gone: `entry` has it.
+    6. Fenced. A commit for a view that is not the newest is refused whole; no row and no entry changes.
+    7. One turn. One client at a time runs the session's turn; the others begin nothing.
+    8. First outcome. The first outcome of a call stands. A later one changes nothing; a call that was given up for its deadline
+       takes one late result more. An unknown call is an error, and past its deadline a call has the outcome timeout.
+    9. Notices. A newer one of a group and key takes the place of one that was not shown yet, and leaves one that was; `clear` takes away
+       both. What has outlived its time is not shown. None of them wakes the session.
+
+    A store of four methods maps onto it: claim_pending is a claim, append and compact are commits, context is `entries`.
+    """
+
+    async def begin(self) -> TurnView | None:
+        """Take the session's turn and claim what waits; None when there is nothing to do, or another client has it.
+
+        Calls whose deadline has passed are given up first.
+        """
+        ...
+
+    async def commit(self, view: TurnView, change: Commit) -> TurnView:
+        """Make one transition of the turn that `view` shows, whole; return what it shows then.
+
+        Raises:
+            FenceLost: another client has the turn by now; drop it.
+            Diverged: the session moved on since `view`; drop the view and begin again.
+        """
+        ...
+
+    async def publish(self, body: dict[str, Any]) -> str:
+        """Leave a user message, which wakes the session; return the id of its job."""
+        ...
+
+    async def inject(self, body: dict[str, Any], *, wake: bool = False) -> None:
+        """Add context that the next model call sees; by itself it starts nothing, unless `wake`."""
+        ...
+
+    async def notice(self, body: dict[str, Any], *, group: str, key: str, supersede: bool = True, ttl_ms: int | None = None) -> None:
+        """Leave a notice; with `supersede` in place of one of this group and key that was not shown yet.
+
+        `ttl_ms` is how long it matters, by the store's clock; None: until it is cleared.
+        """
+        ...
+
+    async def clear(self, *, group: str, key: str) -> None:
+        """Take away the notices of a group and key, shown or not."""
+        ...
+
+    async def notices(self) -> Sequence[Notice]:
+        """Return the notices that matter now, shown ones first, each kind oldest first."""
+        ...
+
+    async def outcome(self, call: str, outcome: str, body: dict[str, Any]) -> Settled:
+        """Give a call its outcome from outside: accepted, duplicate (the same again), conflict (another one stands) or gone (no such call)."""
+        ...
+
+    async def pending(self) -> int:
+        """Return how many items that wake the session wait to be claimed; notices and injected context are not among them."""
+        ...
+
+    async def entries(self) -> Sequence[LogRecord]:
+        """Return what a model may see by now, in reading order; the caller may change the bodies."""
+        ...
+
+    async def entry(self, seq: int) -> LogRecord | None:
+        """Return one record of the log by its number, also one that a summary stands for; None when there is none."""
         ...

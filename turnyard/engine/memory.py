@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from turnyard.ports import Clock
+from turnyard.ports import Clock, Settled
 from turnyard.records import ids
 from turnyard.records.commit import CallKind, Row, RowState
 from turnyard.records.jobs import JobState
-from turnyard.records.log import NOTICE, LogRecord
+from turnyard.records.log import CLEARED, NOTICE, LogRecord
+from turnyard.records.notices import Notice, group_key
 
 State = Literal["idle", "ready", "running", "parked"]
-Settled = Literal["accepted", "duplicate", "conflict", "gone"]
 
 
 @dataclass(slots=True)
@@ -33,6 +33,7 @@ class Item:
     call: str = ""
     outcome: str = ""
     late: bool = False
+    until_ms: int | None = None
 
 
 @dataclass(slots=True)
@@ -132,20 +133,26 @@ class MemorySession:
         else:
             self.append(LogRecord(0, NOTICE, body=body))
 
-    def notice(self, body: dict[str, Any], *, group: str, key: str) -> None:
-        """Leave a notice; an unshown one of the same group and key is replaced, a shown one stays."""
-        group_key = f"{group}\n{key}"
-        waiting = next((i for i in self.inbox if i.group_key == group_key), None)
+    def notice(self, body: dict[str, Any], *, group: str, key: str, supersede: bool = True, ttl_ms: int | None = None) -> None:
+        """Leave a notice; with `supersede` an unshown one of the same group and key is replaced, a shown one stays."""
+        pair = group_key(group, key)
+        until_ms = None if ttl_ms is None else self.clock.now_ms() + ttl_ms
+        waiting = next((i for i in self.inbox if i.group_key == pair), None) if supersede else None
         if waiting is not None:
-            waiting.body = body
+            waiting.body, waiting.until_ms = body, until_ms
         else:
-            self.inbox.append(Item("notice", wake=False, body=body, group_key=group_key))
+            self.inbox.append(Item("notice", wake=False, body=body, group_key=pair, until_ms=until_ms))
 
     def clear(self, *, group: str, key: str) -> None:
         """Remove the notices of a group and key, shown or not."""
-        group_key = f"{group}\n{key}"
-        self.inbox = [i for i in self.inbox if i.group_key != group_key]
-        self.log = [r for r in self.log if r.group_key != group_key]
+        pair = group_key(group, key)
+        self.inbox = [i for i in self.inbox if i.group_key != pair]
+        self.append(LogRecord(0, CLEARED, group_key=pair))
+
+    def unshown(self) -> list[Notice]:
+        """Return the notices that wait to be shown, oldest first."""
+        paired = ((i, *i.group_key.partition("\n")) for i in self.inbox if i.kind == "notice" and i.group_key)
+        return [Notice(group, key, item.body, until_ms=item.until_ms) for item, group, _, key in paired]
 
     def outcome(self, call: str, outcome: str, body: dict[str, Any] | None) -> Settled:
         """Give a call its outcome. The first one stands; one that was given up takes one late result more."""

@@ -13,14 +13,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from turnyard.engine.effects import AskModel, Effect, Failure, ModelAnswer, Parked, Result, RunBatch, RunTool, ToolResult
+from turnyard.engine.notices import without
 from turnyard.engine.render import render
 from turnyard.errors import ModelError
 from turnyard.ports import Delta, Done, ModelRequest, Provider, ToolSpec
 from turnyard.records.commit import TurnView
+from turnyard.records.log import LogRecord
 
 Run = Callable[[TurnView, RunTool], Awaitable[ToolResult | Parked]]
 Instruct = Callable[[TurnView], Awaitable[str]]
-Prepare = Callable[[TurnView], Awaitable[TurnView]]
+Prepare = Callable[[TurnView], Awaitable[Sequence[str]]]
+Show = Callable[[Sequence[LogRecord]], Sequence[LogRecord]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,8 @@ class Means:
 
     `models` are tried in order: the next one when the one before failed. `run` runs one call and never raises.
     `instruct` gives the system message and is asked once per turn. `on_delta` is told of every streamed piece; it
-    must not block. `prepare` may change what the next request shows, each time before the model is asked.
+    must not block. `prepare` is asked each time before the model is: it returns the pairs (group_key) of the notices that
+    are over, which are taken out of the log with the answer. `show` says what of the log the model is shown; None: all of it.
     """
 
     models: Sequence[Model]
@@ -47,6 +51,7 @@ class Means:
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     on_delta: Callable[[TurnView, Delta], None] | None = None
     prepare: Prepare | None = None
+    show: Show | None = None
 
 
 class Performer:
@@ -84,15 +89,17 @@ class Performer:
     # -- the model ----------------------------------------------------------------------------------------------------
 
     async def _ask(self, view: TurnView, effect: AskModel) -> ModelAnswer | Failure:
-        shown = await self._means.prepare(view) if self._means.prepare else view
-        messages = render(shown.entries, system=await self._instructions(view))
+        means = self._means
+        cleared = tuple(await means.prepare(view)) if means.prepare else ()
+        entries = without(view.entries, cleared)
+        messages = render(means.show(entries) if means.show else entries, system=await self._instructions(view))
         failure = Failure("model_error", "the agent has no model")
         for model in self._means.models:
             # a provider may change what it is given; the caller's settings stay as they are
             settings = copy.deepcopy(dict(self._means.settings))
             request = ModelRequest(model.name, messages, self._means.tools, settings, effect.key)
             try:
-                return ModelAnswer(await self._answer(view, model, request))
+                return ModelAnswer(await self._answer(view, model, request), cleared)
             except ModelError as error:
                 failure = Failure(error.code, str(error), retryable=error.retryable)
         return failure

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from turnyard.engine.memory import CallRow, Item, MemorySession
-from turnyard.errors import Diverged
+from turnyard.errors import Diverged, FenceLost
 from turnyard.records import ids
 from turnyard.records.commit import PLACEHOLDER, Answer, Clear, Commit, NewCall, Part, Say, TurnView
-from turnyard.records.log import ASSISTANT, CALL, NOTICE, RESULT, USER, LogRecord
+from turnyard.records.log import ASSISTANT, CALL, CLEARED, NOTICE, RESULT, USER, LogRecord, visible
 
 
 def begin(s: MemorySession) -> TurnView | None:
@@ -32,9 +32,12 @@ def commit(s: MemorySession, view: TurnView, change: Commit) -> TurnView:
     """Make one transition; return what the turn shows then.
 
     Raises:
+        FenceLost: the turn is another's by now, or nobody's.
         Diverged: the session moved on since `view`.
     """
-    if s.state != "running" or view.epoch != s.epoch or view.rev != s.rev:
+    if s.state != "running" or view.epoch != s.epoch:
+        raise FenceLost(f"epoch {view.epoch} of the session is over; it is {s.state} in epoch {s.epoch}")
+    if view.rev != s.rev:
         raise Diverged(f"the session is at revision {s.rev}, the commit is for the one after {view.rev}")
     if change.ending == "finish" and s.awaiting > 0 and not s.cancel and not (change.closing and change.failure):
         return replace(view, code="AWAITS")
@@ -77,7 +80,8 @@ def _claim_item(s: MemorySession, item: Item) -> None:
         s.jobs[item.job].state = "running"
         s.turn_jobs.append(item.job)
     elif item.kind == "notice":
-        s.append(LogRecord(0, NOTICE, group_key=item.group_key, body=item.body))
+        if item.until_ms is None or item.until_ms > s.clock.now_ms():
+            s.append(LogRecord(0, NOTICE, group_key=item.group_key, until_ms=item.until_ms, body=item.body))
     else:
         _aside(s, item)
 
@@ -95,7 +99,7 @@ def _aside(s: MemorySession, item: Item) -> None:
 
 def _append(s: MemorySession, part: Part) -> None:
     if isinstance(part, Clear):
-        s.log = [r for r in s.log if r.group_key != part.group_key]
+        s.append(LogRecord(0, CLEARED, group_key=part.group_key))
     elif isinstance(part, Say):
         s.append(LogRecord(0, ASSISTANT, body=part.body))
         for call in part.calls:
@@ -216,7 +220,7 @@ def _view(s: MemorySession, mine: frozenset[str]) -> TurnView:
         turn=s.turn,
         epoch=s.epoch,
         rev=s.rev,
-        entries=tuple(r for r in s.log if r.is_entry),
+        entries=visible((), s.log),
         rows=rows,
         mine=frozenset(r.call for r in rows if r.call in mine and r.state == "started"),
         cancel=s.cancel,
@@ -224,4 +228,5 @@ def _view(s: MemorySession, mine: frozenset[str]) -> TurnView:
         head=s.head,
         ended=not running,
         last_seq=s.log[-1].seq if s.log else 0,
+        now_ms=s.clock.now_ms(),
     )

@@ -7,11 +7,13 @@ a duplicate wake costs nothing. A replay repeats at most the one effect whose co
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from turnyard.engine.batch import batch_effect, open_batch, result_commit, running_batch
 from turnyard.engine.effects import AskModel, Effect, Failure, ModelAnswer, NoEffect, Parked, Result, RunTool, ToolResult, ToolTable
 from turnyard.engine.pending import read_pending
 from turnyard.engine.reply import fail, has_called, lanes, of_turn, say
-from turnyard.records.commit import Commit, TurnView
+from turnyard.records.commit import Clear, Commit, TurnView
 from turnyard.records.log import ASSISTANT, CALL, COMPACTION, RESULT, LogRecord
 
 
@@ -35,8 +37,9 @@ def commit_after(view: TurnView, effect: Effect, *, result: Result, facts: ToolT
     match effect, result:
         case NoEffect(commit=commit), _:
             return commit
-        case AskModel(), ModelAnswer(done=done):
-            return say(view, facts, done)
+        case AskModel(), ModelAnswer(done=done, cleared=cleared):
+            change = say(view, facts, done)
+            return replace(change, append=(*map(Clear, cleared), *change.append)) if cleared else change
         case AskModel(), Failure() as failure:
             return fail(view, failure)
         case RunTool(row=row), ToolResult() | Parked():

@@ -158,7 +158,7 @@ class TurnView:
     `yield_` are asked for by the server; `drain` by this process. `last_seq` is that of the store's last entry;
     `serial` the agent version the turn runs on, `began` the one that began it (0: not known); `mark` names the commit this view comes from, empty after a begin.
     `state` is what the last transition left of the turn's state; `active_ms` how long the turn has run on workers by then, its waits
-    left out. `entries` are in reading order: a summary stands where what it stands for was.
+    left out. `now_ms` is what the store's clock said. `entries` are in reading order: a summary stands where what it stands for was.
     """
 
     code: Code
@@ -183,3 +183,4 @@ class TurnView:
     mark: str = ""
     state: dict[str, Any] = field(default_factory=dict[str, Any])
     active_ms: int = 0
+    now_ms: int = 0

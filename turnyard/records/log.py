@@ -42,7 +42,7 @@ class LogRecord:
     `seq` counts from 1 within its store. `outcome` is set on a result whose text is not in the body (timeout,
     cancelled, denied, superseded, unknown, placeholder) as well as on ordinary ones (result, error). `aside` marks
     the result of a call that a placeholder already answered; `late` one that came after a timeout or unknown.
-    `seqs` are what a strike takes out of the view; `group_key` names a notice; `extra` holds an event's own fields
+    `seqs` are what a strike takes out of the view; `group_key` names a notice, `until_ms` is when it stops to matter, by the store's clock; `extra` holds an event's own fields
     (dl deadline in ms, qn queue, re relay count, by who, x the store that /new opened, ca cause, pa the parent's call).
     """
 
@@ -60,6 +60,7 @@ class LogRecord:
     late: bool = False
     seqs: tuple[int, ...] = ()
     group_key: str = ""
+    until_ms: int | None = None
     extra: dict[str, str] = field(default_factory=dict[str, str])
     body: dict[str, Any] = field(default_factory=dict[str, Any])
 
@@ -78,7 +79,7 @@ def parse_record(entry_id: bytes | str, pairs: list[Any]) -> LogRecord:
     f = dict(zip(pairs[::2], pairs[1::2], strict=True))
     kind, body = _text(f.get(b"t")), f.get(b"b")
     jobs, flags = f.get(b"j"), f.get(b"f", b"")
-    event = kind not in ENTRIES  # an entry has none of the fields that only events have, but for a notice's key
+    event = kind not in ENTRIES  # an entry has none of the fields that only events have, but for a notice's key and deadline
     return LogRecord(
         seq=int(entry_id.partition(b"-")[0] if isinstance(entry_id, bytes) else entry_id.partition("-")[0]),
         type=kind,
@@ -94,6 +95,7 @@ def parse_record(entry_id: bytes | str, pairs: list[Any]) -> LogRecord:
         late=b"l" in flags,
         seqs=_seqs(f) if kind == STRIKE else (),
         group_key=_text(f.get(b"gk")),
+        until_ms=int(f[b"dl"]) if kind == NOTICE and b"dl" in f else None,
         extra={name.decode(): _text(f[name]) for name in _EXTRA if name in f} if event else {},
         body=orjson.loads(body) if body else {},
     )

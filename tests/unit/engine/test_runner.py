@@ -53,14 +53,23 @@ async def test_instructions_are_asked_for_once_per_turn() -> None:
     assert [r.messages[0]["content"] for r in model.requests] == ["instructions 1", "instructions 1", "instructions 2"]
 
 
-async def test_what_is_prepared_before_each_model_call_is_what_it_shows() -> None:
-    async def drop_resolved(shown: TurnView) -> TurnView:
-        return replace(shown, entries=tuple(e for e in shown.entries if e.body.get("text") != "resolved"))
+async def test_a_notice_that_is_over_is_not_shown_to_the_model_and_the_answer_names_it() -> None:
+    async def over(_shown: TurnView) -> list[str]:
+        return ["g\nresolved"]
 
     model = ScriptedModel(["a"])
-    performer = Performer(means(model, prepare=drop_resolved))
-    await performer.perform(view(user(1), noticed(2, "resolved"), noticed(3, "open")), ASK)
+    performer = Performer(means(model, prepare=over))
+    notices = [replace(noticed(seq, text), group_key=f"g\n{text}") for seq, text in ((2, "resolved"), (3, "open"))]
+    _, result = await performer.perform(view(user(1), *notices), ASK)
     assert [m["content"] for m in model.requests[0].messages[1:]] == ["hi", "[notification] open"]
+    assert isinstance(result, ModelAnswer)
+    assert result.cleared == ("g\nresolved",)
+
+
+async def test_the_model_is_shown_what_its_agent_makes_of_the_log() -> None:
+    model = ScriptedModel(["a"])
+    await Performer(means(model, show=lambda entries: entries[-1:])).perform(view(user(1), noticed(2, "open")), ASK)
+    assert [m["content"] for m in model.requests[0].messages[1:]] == ["[notification] open"]
 
 
 async def test_the_next_model_is_asked_when_one_fails_and_the_last_failure_is_the_result() -> None:
