@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapp
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from turnyard.app.calls import Hands
@@ -27,6 +28,7 @@ from turnyard.errors import ConfigError
 from turnyard.ports import Clock, Delta
 from turnyard.records.commit import TurnView
 from turnyard.records.manifest import Manifest, derive_version
+from turnyard.tools.delegate import delegate
 from turnyard.tools.tool import Tool, tool
 
 if TYPE_CHECKING:
@@ -120,6 +122,19 @@ class Agent:
             return made
 
         return make if function is None else make(function)
+
+    def as_tool(self, *, description: str | None = None, wait: bool = True, timeout: timedelta | float = timedelta(days=1)) -> AnyTool:
+        """Return this agent as a tool of others: each call is a session of its own.
+
+        Args:
+            description: what models are told of it.
+            wait: stop the caller's turn until the answer is there; else the answer comes later, as news.
+            timeout: how long one call may take, a timedelta or seconds.
+
+        Raises:
+            ConfigError: the timeout is not more than zero.
+        """
+        return delegate(self.name, description=description, wait=wait, timeout=timeout)
 
     # -- what others need to know of it -------------------------------------------------------------------------------
 

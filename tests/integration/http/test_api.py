@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import secrets
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from tests.integration.http.conftest import Stack
+from tests.integration.http.wire import wire_to
+from tests.processes import ROOT
 from tests.unit.http.server import reading
 from turnyard.client import Client, RedisClient, SyncClient
 from turnyard.errors import AlreadyFinished, JobCancelled, NotFound
@@ -91,6 +97,84 @@ async def test_a_follower_goes_on_at_another_door_where_it_stopped(client: Clien
         assert names((await reader.until("job"))[1:]) == TOOL_TURN[TOOL_TURN.index("tool/call") + 1 :]
         await client.run("hello", "hi", session=session)
         assert names(await reader.until("turn/end"))[-1] == "turn/end"
+
+
+@pytest.mark.spec("runner-52")
+async def test_a_remote_follower_hears_all_in_the_same_order_although_its_connection_breaks_again_and_again(
+    client: Client, stack: Stack
+) -> None:
+    session = fresh()
+    async with wire_to(stack.url) as wire, Client(wire.url) as afar:
+        jobs = [await client.submit("hello", text, session=session, mode="follow_up") for text in ("slowly", "add 2 3", "slowly")]
+        heard: list[Any] = []
+        async for event in afar.events(session):
+            heard.append(event)
+            if event.event != "hello" and len(heard) % 3 == 0 and wire.cuts < 12:
+                wire.cut()
+            if event.event == "job" and event.data["job"] == jobs[-1].id:
+                break
+    near = [event async for event in first_events(client, session, jobs[-1].id)]
+    assert wire.cuts >= 5
+    assert lasting(heard) == lasting(near)
+    pieces = [(e.id, e.data["data"]["delta"]) for e in heard if e.event == "message/update"]
+    # A piece that was under way as the connection broke may be missing; none comes twice.
+    assert len(set(pieces)) == len(pieces)
+
+
+async def first_events(client: Client, session: str, job: str) -> AsyncIterator[Any]:
+    """The events of a session to the end of a job, as one who is never cut off hears them."""
+    async for event in client.events(session, deltas=False):
+        yield event
+        if event.event == "job" and event.data["job"] == job:
+            return
+
+
+def lasting(events: list[Any]) -> list[tuple[str, Any]]:
+    """What everybody hears, in order: all but the pieces of a message, and what tells where a stream begins."""
+    return [(e.event, e.data["data"]) for e in events if e.event not in ("message/update", "message/start", "gap", "hello")]
+
+
+STOP = """
+import asyncio, sys
+from turnyard.client import RedisClient
+
+async def main(url, what, job):
+    async with RedisClient(url) as client:
+        if what == "stop":
+            await client.cancel(job)
+        else:
+            end = await client.wait_job(job, timeout_s=30)
+            print(end["state"], end["stop_reason"], flush=True)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.spec("runner-49")
+async def test_a_turn_is_stopped_from_a_second_process_and_awaited_from_a_third(client: Client, stack: Stack, tmp_path: Path) -> None:
+    script = tmp_path / "stop.py"
+    script.write_text(STOP)
+    gate = fresh().replace("-", "_")
+    job = await client.submit("hello", f"once {gate}", session=fresh())
+
+    async def running() -> bool:
+        return bool(stack.app.ran("once")) and (await client.job(job.id)).data["state"] == "running"
+
+    await wait_until(running, description="the tool to run")
+
+    async def process(what: str) -> asyncio.subprocess.Process:
+        words = (str(script), stack.redis, what, job.id)
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        return await asyncio.create_subprocess_exec(sys.executable, *words, stdout=asyncio.subprocess.PIPE, env=env)
+
+    third = await process("wait")
+    second = await process("stop")
+    assert await second.wait() == 0
+    told, _ = await third.communicate()
+    assert told.decode().split() == ["cancelled", "user"]
+    # It returned because the end is stored: whoever reads now sees it.
+    assert (await client.job(job.id)).data["state"] == "cancelled"
+    assert [e["type"] for e in await client.entries(job.session)][-1] == "tool/result"
 
 
 async def test_a_job_may_be_waited_for_at_another_door_than_its_own(client: Client, stack: Stack) -> None:

@@ -1,0 +1,85 @@
+"""Agents that work for agents, on real worker processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from platforms.relays import run_relays
+from tests.integration.conversation import Talk, check_log
+from tests.integration.workers.family_app import FamilyApp
+from tests.processes import Roles
+from turnyard.client import RedisClient
+from turnyard.clock import SystemClock
+from turnyard.records.log import RESOLVED
+from turnyard.testing import wait_until
+
+
+@pytest.fixture
+def family(tmp_path: Path) -> FamilyApp:
+    """The app in a directory of its own."""
+    return FamilyApp(tmp_path)
+
+
+@pytest.fixture
+async def client(talk: Talk, clean: str, roles: Roles, family: FamilyApp) -> AsyncIterator[RedisClient]:
+    """A client of a yard with a dispatcher, a worker of the app, and a relay in this process."""
+    roles.dispatcher(clean)
+    roles.worker(clean, family.path)
+    drain = asyncio.Event()
+    relays = asyncio.create_task(run_relays(talk.yard, drain, clock=SystemClock(), lifted_url=clean))
+    async with RedisClient(clean) as found:
+
+        async def published() -> bool:
+            return await found.edge.manifest("goes") is not None
+
+        await wait_until(published, description="the agents to be published", timeout_s=30)
+        yield found
+    drain.set()
+    await relays
+
+
+@pytest.mark.spec("turn-56")
+async def test_a_parent_of_twenty_children_wakes_once_with_their_answers_in_order_and_what_they_cost(
+    client: RedisClient, talk: Talk, family: FamilyApp
+) -> None:
+    job = await client.submit("waits", "20", session="s1")
+    answer = await job.result(timeout=60)
+    assert answer["text"] == " ".join(f"echo n{i}" for i in range(20))
+    assert (family.asked("waits"), family.asked("kid")) == (2, 20)
+    assert (await client.job(job.id)).data["usage"]["model_calls"] == 22
+    assert max(r.epoch for r in await talk.log("s1")) == 2
+    check_log(await talk.log("s1"))
+
+
+@pytest.mark.spec("turn-66")
+async def test_twenty_children_that_end_during_one_slow_model_call_do_not_repeat_it_and_are_all_heard(
+    client: RedisClient, talk: Talk, family: FamilyApp
+) -> None:
+    job = await client.submit("goes", "20", session="s1")
+
+    async def all_told() -> bool:
+        return sum(r.type == RESOLVED for r in await talk.log("s1")) == 20
+
+    await wait_until(all_told, description="all children to be done", timeout_s=30)
+    assert family.asked("goes") == 2
+    family.open("thought")
+    assert (await job.result(timeout=30))["text"] == "heard of 20"
+    assert (family.asked("goes"), family.asked("aide")) == (3, 20)
+    check_log(await talk.log("s1"))
+
+
+@pytest.mark.spec("turn-65")
+async def test_fifty_clients_that_start_the_same_at_once_make_one_run(client: RedisClient, clean: str, family: FamilyApp) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(RedisClient(clean)) for _ in range(50)]
+        jobs = await asyncio.gather(*(c.submit("kid", "hello", idempotency_key="k1") for c in clients))
+        assert len({job.id for job in jobs}) == 1
+        answers = await asyncio.gather(*(job.result(timeout=30) for job in jobs))
+        assert [answer["text"] for answer in answers] == ["echo hello"] * 50
+    assert family.asked("kid") == 1
+    assert len(await client.sessions()) == 1
