@@ -7,22 +7,23 @@ process, without a server.
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 from turnyard.app.calls import Hands
+from turnyard.app.inprocess import as_models, open_local
 from turnyard.app.limits import Limits
-from turnyard.app.models import ModelSpec, open_models
+from turnyard.app.models import ModelSpec
 from turnyard.app.output import Output
 from turnyard.clock import SystemClock
 from turnyard.engine.effects import DAY_MS, DEFAULT_MODEL_CALLS, ToolFact, ToolTable
-from turnyard.engine.local import LocalAgent, LocalSession, RunResult
-from turnyard.engine.memory import MemorySession
-from turnyard.engine.react import React
+from turnyard.engine.local import LocalSession, RunResult
+from turnyard.engine.options import LocalOptions, Options
+from turnyard.engine.registry import Converter
 from turnyard.engine.runner import Means, Model
 from turnyard.errors import ConfigError
 from turnyard.ports import Clock, Delta
@@ -222,59 +223,39 @@ class Agent:
         model: ModelSpec | Sequence[ModelSpec] | None = None,
         deps: Any = _NOT_GIVEN,
         clock: Clock | None = None,
-        on_delta: Callable[[Delta], None] | None = None,
         user: str = "",
+        roles: Mapping[str, Converter] | None = None,
+        options: Options | None = None,
+        **also: Unpack[LocalOptions],
     ) -> LocalSession:
         """Return a conversation in this process, kept in memory.
 
-        `model` and `deps` replace the agent's model and what the app's lifespan yields. `on_delta` is told of every
-        piece of an answer.
+        Args:
+            model: what to ask in place of the agent's model.
+            deps: what tools are given in place of what the app's lifespan yields.
+            clock: the time it lives by; None for that of this machine.
+            user: who speaks.
+            roles: by role, what the model sees of messages with a role of your own; those of the agent are known.
+            options: what to watch and decide on the way.
+            also: single ones of the options, by name.
         """
         override = self._override.get() or _Override()
-        models = _models(model) if model is not None else override.models or self.options.models
+        models = as_models(model) if model is not None else override.models or self.options.models
         given = (deps,) if deps is not _NOT_GIVEN else (override.deps,) if override.has_deps else ()
-        time = clock or SystemClock()
-
-        @asynccontextmanager
-        async def scope() -> AsyncGenerator[Means]:
-            async with self.home.deps_of(self, *given) as held, open_models(models, base_dir=self.home.base_dir, clock=time) as opened:
-                yield self.means(opened, Hands(self.name, self.tools, held), on_delta=_telling(on_delta))
-
-        head = {"tenant": "default", "session": "local", "agent": self.name, "user": user, "platform": "local"}
-        decode = self.output.decode if self.output else _as_it_is
-        attempts = self.options.limits.paid_attempts
-        self.check()
-        return LocalSession(LocalAgent(self.table(), React(), scope, decode, attempts), MemorySession(time, head))
+        chosen = replace(options or Options(), **also)
+        return open_local(self, models=models, given=given, clock=clock or SystemClock(), user=user, options=chosen, roles=roles or {})
 
     @contextmanager
     def override(self, *, model: ModelSpec | Sequence[ModelSpec] | None = None, deps: Any = _NOT_GIVEN) -> Generator[None]:
         """Replace the model or the deps of what is run in this process inside the `with` block; for tests."""
         before = self._override.get() or _Override()
-        models = _models(model) if model is not None else before.models
+        models = as_models(model) if model is not None else before.models
         now = _Override(models, before.deps, before.has_deps) if deps is _NOT_GIVEN else _Override(models, deps, has_deps=True)
         token = self._override.set(now)
         try:
             yield
         finally:
             self._override.reset(token)
-
-
-def _telling(on_delta: Callable[[Delta], None] | None) -> Callable[[TurnView, Delta], None] | None:
-    if on_delta is None:
-        return None
-
-    def tell(_view: TurnView, delta: Delta) -> None:
-        on_delta(delta)
-
-    return tell
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
-
-
-def _models(model: ModelSpec | Sequence[ModelSpec]) -> tuple[ModelSpec, ...]:
-    return tuple(model) if isinstance(model, list | tuple) else (model,)  # pyright: ignore[reportReturnType]
 
 
 def _fact(one: AnyTool) -> ToolFact:

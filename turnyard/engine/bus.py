@@ -138,6 +138,11 @@ class EventBus:
         # never changed in place: whoever is being told of an event goes on with the list of that moment
         self._listeners: tuple[tuple[object, Listener], ...] = ()
 
+    @property
+    def heard(self) -> bool:
+        """Tell whether anybody listens."""
+        return bool(self._listeners)
+
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Tell `listener` of every event from now on; return what ends that. To end it twice does nothing more."""
         token = object()

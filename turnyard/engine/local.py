@@ -1,122 +1,90 @@
-"""A session that runs in this process: prompt it, answer what it waits for, look at what came of it.
+"""A session that runs in this process: prompt it, steer it, answer what it waits for, look at what came of it.
 
-It is the same engine as on the workers, on a store that forgets: use it in tests, scripts and notebooks. One
-coroutine at a time drives a session; what arrives meanwhile (`publish`, `inject`, `notice`) joins the running turn.
+It is the same engine as on the workers, on a store that forgets: use it in tests, scripts and notebooks. One run at a
+time: a second prompt is refused, what steers or is published joins the run. Each run works with the settings it began
+with, and tells of what happens on the session's bus.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
-from typing import Any, Literal
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import orjson
 
-from turnyard.backoff import Backoff
-from turnyard.engine import transitions
-from turnyard.engine.effects import Effect, Failure, Parked, Result, RunTool, ToolResult, ToolTable
+from turnyard.engine.bus import Compacted, EventBus
+from turnyard.engine.compaction import Compaction, FileOps
+from turnyard.engine.cutting import cut
+from turnyard.engine.driver import Run, Shared, compaction_of, take
+from turnyard.engine.local_agent import LocalAgent
 from turnyard.engine.memory import CallRow, MemorySession, Settled
-from turnyard.engine.runner import Means, Performer
-from turnyard.engine.strategy import Strategy
-from turnyard.errors import AlreadyDecided, Conflict, JobCancelled, JobFailed, NotFound
-from turnyard.records import ids
-from turnyard.records.commit import TurnView
-from turnyard.records.input import message_body
-from turnyard.records.log import ASSISTANT, CALL, RESULT, LogRecord
+from turnyard.engine.messages import ASSISTANT, Image, Message, body_of, messages_of
+from turnyard.engine.narration import Narration
+from turnyard.engine.options import Options, Settings
+from turnyard.engine.queues import MessageQueue
+from turnyard.engine.registry import Converter, Registry
+from turnyard.engine.results import CallMade, ParkedCall, RunResult, calls_of
+from turnyard.errors import AlreadyDecided, Conflict, NotFound, SessionBusy
+from turnyard.records.log import ASSISTANT as ANSWER
+from turnyard.records.log import COMPACTION, LogRecord, visible
 
-_RETRY_FIRST_S = 1.0
-_RETRY_MOST_S = 15.0
+__all__ = ["CallMade", "LocalAgent", "LocalSession", "LocalState", "ParkedCall", "RunResult"]
 
-RunState = Literal["queued", "running", "waiting", "succeeded", "failed", "cancelled"]
-
-
-@dataclass(frozen=True, slots=True)
-class CallMade:
-    """A call the model made. `outcome` is None while it has none; a pending one has the outcome placeholder."""
-
-    id: str
-    name: str
-    args: dict[str, Any]
-    content: str | None = None
-    outcome: str | None = None
-    is_error: bool = False
+Content = str | Sequence[dict[str, Any]] | Message
 
 
 @dataclass(frozen=True, slots=True)
-class ParkedCall:
-    """A call that waits for something outside. `correlation` is set when the tool gave an id of its own."""
+class LocalState:
+    """A session at one moment. The containers are copies, what they hold is shared.
 
-    call: str
-    tool: str
-    kind: str
-    args: dict[str, Any]
-    deadline_ms: int | None = None
-    correlation: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RunResult:
-    """What came of a prompt.
-
-    `text` is the last text said since the prompt, `output` the typed output, or the text where the agent declares
-    none. `silent` tells that the last reply was empty, so that `text` is from an earlier round. `error` is set when
-    the state is failed: {"code", "message", "retryable", "ref"}; text and calls are then the partial result.
+    `settings` are those of the next run. `streaming_message` is what there is of the answer that is being given, None
+    between answers. `last_error` is why the last run failed or was aborted, None when it was not.
     """
 
-    state: RunState
-    text: str = ""
-    output: Any = None
-    calls: tuple[CallMade, ...] = ()
-    parked: tuple[ParkedCall, ...] = ()
-    usage: dict[str, int] = field(default_factory=dict[str, int])
-    error: dict[str, Any] | None = None
-    silent: bool = False
-    cause: str | None = None
-
-    def check(self) -> RunResult:
-        """Return this result unless it is a failure.
-
-        Raises:
-            JobFailed: the turn failed; `code` says why.
-            JobCancelled: it was cancelled.
-        """
-        if self.error is not None:
-            raise JobFailed(self.error["code"], self.error["message"], ref=self.error.get("ref"))
-        if self.state == "cancelled":
-            raise JobCancelled(self.cause or "user")
-        return self
-
-
-Scope = Callable[[], AbstractAsyncContextManager[Means]]
-
-
-@dataclass(frozen=True, slots=True)
-class LocalAgent:
-    """What a local session needs of its agent.
-
-    `scope` opens the means for as long as something is running; `decode` makes the typed output of a stored one;
-    `attempts` is how often one step may ask the model when the failure may pass.
-    """
-
-    table: ToolTable
-    strategy: Strategy
-    scope: Scope
-    decode: Callable[[Any], Any]
-    attempts: int = 1
+    settings: Settings
+    messages: tuple[Message, ...]
+    is_streaming: bool
+    streaming_message: Message | None
+    pending_tool_calls: frozenset[str]
+    last_error: dict[str, Any] | None
 
 
 class LocalSession:
     """One conversation with an agent. `memory` is what the store would hold of it."""
 
-    def __init__(self, agent: LocalAgent, memory: MemorySession) -> None:
+    def __init__(
+        self, agent: LocalAgent, memory: MemorySession, *, options: Options | None = None, roles: Mapping[str, Converter] | None = None
+    ) -> None:
+        options = options or Options()
+        self.bus = EventBus()
+        self.registry = Registry(roles)
+        queues = MessageQueue(options.steering), MessageQueue(options.follow_ups)
+        self._shared = Shared(memory, options, self.bus, Narration(self.bus), self.registry, *queues)
         self._agent = agent
-        self.memory = memory
+        self._settings = agent.settings
+        self._run: Run | None = None
+        self._last_error: dict[str, Any] | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    # -- what it holds ------------------------------------------------------------------------------------------------
+
+    @property
+    def memory(self) -> MemorySession:
+        """Return what the store would hold of the session."""
+        return self._shared.memory
 
     @property
     def entries(self) -> tuple[LogRecord, ...]:
-        """Return the log's entries, oldest first."""
-        return tuple(r for r in self.memory.log if r.is_entry)
+        """Return the log's entries that a model may see, in reading order."""
+        return visible((), self.memory.log)
+
+    @property
+    def messages(self) -> list[Message]:
+        """Return the transcript."""
+        return messages_of(self.entries, {call: row.name for call, row in self.memory.rows.items()})
 
     @property
     def parked(self) -> tuple[ParkedCall, ...]:
@@ -128,21 +96,67 @@ class LocalSession:
         """Return how many items wait in the inbox."""
         return len(self.memory.inbox)
 
+    @property
+    def has_queued(self) -> bool:
+        """Tell whether a steering message or a follow-up waits."""
+        return bool(len(self._shared.steering) or len(self._shared.follow_ups))
+
+    def state(self) -> LocalState:
+        """Return the session as it is at this moment."""
+        narration = self._shared.narration
+        pending, error = frozenset(narration.pending), dict(self._last_error) if self._last_error else None
+        return LocalState(self._settings, tuple(self.messages), self._run is not None, narration.streaming, pending, error)
+
     # -- what runs turns ----------------------------------------------------------------------------------------------
 
-    async def prompt(self, content: str | Sequence[dict[str, Any]]) -> RunResult:
+    async def prompt(self, content: Content, *images: Image) -> RunResult:
         """Send a user message and run until nothing is left to do, or everything left waits outside.
 
         Raises:
+            SessionBusy: a run is under way; nothing was queued or changed. Use `steer` or `follow_up` meanwhile.
             InvalidInput: the message has no text.
         """
-        start = len(self.memory.log)
-        job = self.publish(content)
-        await self.run()
-        return self._result(job, start)
+        self._check_idle()
+        body = body_of(content, *images)
+        return await self._answer(lambda: self.memory.accept(body))
+
+    async def resume(self) -> RunResult:
+        """Go on without a new message: after a failure or a stop, or with what waits in the queues.
+
+        When the last message is an answer, the steering messages that are due are sent, or else the follow-ups.
+        Otherwise the model is asked once more.
+
+        Raises:
+            SessionBusy: a run is under way.
+            Conflict: there is no message yet, the last one is an answer and nothing is queued, or a call is waited for.
+        """
+        self._check_idle()
+        if self.memory.state == "ready":
+            return await self._answer(lambda: None)
+        messages = self.messages
+        if not messages:
+            raise Conflict("there is nothing to continue: the session has no message yet; prompt it")
+        if self.memory.state == "parked":
+            raise Conflict(f"the turn waits for {', '.join(p.tool for p in self.parked) or 'a call'}: resolve it, or prompt the session")
+        if messages[-1].role != ASSISTANT:
+            return await self._answer(self.memory.again, ask=True)
+        if not self.has_queued:
+            raise Conflict("there is nothing to continue: the last message is an answer and no message is queued; prompt the session")
+        queue = self._shared.steering if len(self._shared.steering) else self._shared.follow_ups
+        return await self._answer(lambda: take(queue, self.memory), poll=False)
+
+    async def run(self) -> None:
+        """Run turns and lifted calls until nothing is left to do here.
+
+        Raises:
+            SessionBusy: a run is under way.
+        """
+        self._check_idle()
+        if self.memory.state == "ready" or self.has_queued or any(row.kind == "lift" for row in self.memory.parked()):
+            await self._go(lambda: None)
 
     async def resolve(self, which: ParkedCall | str, value: Any = None, *, error: str | None = None) -> RunResult:
-        """Give a parked call its result, or its error, and run what that wakes.
+        """Give a parked call its result, or its error, and run what that wakes; a run that is under way takes it up.
 
         `which` is the parked call, its id, or the correlation id that its tool gave. `value` is shown to the model as
         text, or as JSON when it is not a string.
@@ -153,41 +167,70 @@ class LocalSession:
         """
         row = self._find(which)
         body = {"content": _text(value) if error is None else error, "is_error": error is not None}
-        start = len(self.memory.log)
+        start = _last(self.memory)
         settled = self.memory.outcome(row.call, "result" if error is None else "error", body)
         _check(settled, row)
         if settled == "accepted":
-            await self.run()
+            await self._settle()
         return self._result(row.jobs[-1] if row.jobs else None, start)
-
-    async def run(self) -> None:
-        """Run turns and lifted calls until nothing is left to do here."""
-        async with self._agent.scope() as means:
-            performer = Performer(means)
-            try:
-                await self._drive(performer)
-                while lifts := [r for r in self.memory.parked() if r.kind == "lift"]:
-                    for row in lifts:
-                        await self._lifted(means, row)
-                    await self._drive(performer)
-            finally:
-                await performer.aclose()
 
     async def expire(self) -> list[str]:
         """Give up the calls whose time is over, run what that wakes, and return their ids."""
         due = self.memory.expire()
-        await self.run()
+        await self._settle()
         return due
+
+    def abort(self) -> None:
+        """Stop the run: the answer that is being given, and the calls that run. Return at once; no run, no effect.
+
+        What was said so far is kept as an aborted answer, which the model is not shown; calls that were stopped are answered
+        as cancelled; the queues stay as they are. `wait_for_idle` tells when the run has ended.
+        """
+        if self._run is not None:
+            self._run.abort()
+
+    async def wait_for_idle(self) -> None:
+        """Wait until no run is under way and the end of the last one was told."""
+        await self._idle.wait()
 
     # -- what only arrives --------------------------------------------------------------------------------------------
 
-    def publish(self, content: str | Sequence[dict[str, Any]]) -> str:
+    def steer(self, content: Content, *images: Image) -> None:
+        """Say something to the run before it asks the model the next time; with no run, to the next one.
+
+        Raises:
+            InvalidInput: the message has no text.
+        """
+        self._shared.steering.enqueue(body_of(content, *images))
+
+    def follow_up(self, content: Content, *images: Image) -> None:
+        """Say something once the run would end.
+
+        Raises:
+            InvalidInput: the message has no text.
+        """
+        self._shared.follow_ups.enqueue(body_of(content, *images))
+
+    def clear_steering(self) -> None:
+        """Drop the steering messages that wait."""
+        self._shared.steering.clear()
+
+    def clear_follow_ups(self) -> None:
+        """Drop the follow-ups that wait."""
+        self._shared.follow_ups.clear()
+
+    def clear_queues(self) -> None:
+        """Drop whatever waits in both queues."""
+        self.clear_steering()
+        self.clear_follow_ups()
+
+    def publish(self, content: Content) -> str:
         """Leave a user message that wakes the session when it next runs; return the id of its job.
 
         Raises:
             InvalidInput: the message has no text.
         """
-        return self.memory.accept(message_body(content))
+        return self.memory.accept(body_of(content))
 
     def inject(self, text: str, *, tag: str = "") -> None:
         """Add context that the next model call sees; by itself it starts no turn."""
@@ -202,46 +245,98 @@ class LocalSession:
         self.memory.clear(group=group, key=key)
 
     def cancel(self) -> bool:
-        """Ask the open turn to end; False when there is none."""
+        """Ask the open turn to end after its step; False when there is none."""
         return self.memory.request_cancel()
+
+    # -- what changes it ----------------------------------------------------------------------------------------------
+
+    def set_model(self, model: Any) -> None:
+        """Ask this model, or these, from the next run on."""
+        self._settings = replace(self._settings, model=model)
+
+    def set_instructions(self, instructions: Any) -> None:
+        """Give this system message from the next run on."""
+        self._settings = replace(self._settings, instructions=instructions)
+
+    def set_tools(self, tools: Sequence[Any]) -> None:
+        """Offer these tools from the next run on."""
+        self._settings = replace(self._settings, tools=tuple(tools))
+
+    def set_thinking_level(self, level: str | None) -> None:
+        """Think this much from the next run on. None is what the model's settings say, "off" not at all."""
+        self._settings = replace(self._settings, thinking_level=level)
+
+    def reset(self) -> None:
+        """Forget the transcript, what waits and the last error; settings, listeners and roles stay.
+
+        Raises:
+            SessionBusy: a run is under way.
+        """
+        self._check_idle()
+        self.clear_queues()
+        old = self.memory
+        name, _, number = old.store.rpartition(".")
+        self._shared.memory = MemorySession(old.clock, old.head, store=f"{name}.{int(number) + 1}")
+        self._shared.narration = Narration(self.bus)
+        self._shared.active = 0
+        self._last_error = None
+
+    def compact(
+        self, summary: str, first_kept: int, *, before: int | None = None, after: int | None = None, file_ops: FileOps | None = None
+    ) -> Compaction:
+        """Put a summary in the place of the messages before index `first_kept`.
+
+        `before` and `after` are the sizes in tokens, estimated when None. `file_ops` None collects the files that the
+        calls among those messages touched, and those of the summaries before.
+
+        Raises:
+            SessionBusy: a run is under way, which works on the transcript.
+            InvalidInput: there is no such index, or a result after it belongs to a call before it. Nothing is changed.
+        """
+        self._check_idle()
+        record = cut(self.memory, self.messages, summary, first_kept, before=before, after=after, file_ops=file_ops)
+        done = compaction_of(record)
+        if self._shared.options.on_compaction is not None:
+            self._shared.options.on_compaction(done)
+        self.bus.emit(Compacted(done))
+        return done
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    async def _drive(self, performer: Performer) -> None:
-        view = transitions.begin(self.memory)
-        while view is not None:
-            strategy, table = self._agent.strategy, self._agent.table
-            while not view.ended:
-                effect, result = await self._step(performer, view)
-                change = strategy.commit_after(view, effect, result=result, facts=table)
-                view = transitions.commit(self.memory, view, change)
-            view = transitions.begin(self.memory)
+    def _check_idle(self) -> None:
+        if self._run is not None:
+            raise SessionBusy("the session has a run under way: wait_for_idle, or use steer or follow_up")
 
-    async def _step(self, performer: Performer, view: TurnView) -> tuple[Effect, Result]:
-        backoff = Backoff(first_s=_RETRY_FIRST_S, most_s=_RETRY_MOST_S)
+    async def _answer(self, enter: Callable[[], Any], *, poll: bool = True, ask: bool = False) -> RunResult:
+        start = _last(self.memory)
+        jobs: list[str] = []
+
+        def entering() -> None:
+            job = enter()
+            if isinstance(job, str):
+                jobs.append(job)
+
+        await self._go(entering, poll=poll, ask=ask)
+        return self._result(jobs[0] if jobs else None, start)
+
+    async def _go(self, enter: Callable[[], None], *, poll: bool = True, ask: bool = False) -> None:
+        run = self._run = Run(self._shared, self._agent, self._settings)
+        self._idle.clear()
+        self._last_error = None
         try:
-            effect = self._agent.strategy.next_effect(view, self._agent.table)
-            for _ in range(self._agent.attempts - 1):
-                done, result = await performer.perform(view, effect)
-                if not isinstance(result, Failure) or not result.retryable:
-                    return done, result
-                await self.memory.clock.sleep(backoff.next_s())
-            return await performer.perform(view, effect)
-        except BaseException:
-            # the caller has the exception; the session must not stay in the hands of nobody
-            self.memory.state = "ready"
-            raise
+            await run.go(enter, poll=poll, ask=ask)
+        finally:
+            self._last_error = run.error
+            self._run = None
+            self._idle.set()
 
-    async def _lifted(self, means: Means, row: CallRow) -> None:
-        """Run a lifted call here, where no other worker would."""
-        head = self.memory.head
-        key = ids.idempotency_key(head["tenant"], head["session"], row.turn, row.call)
-        view = TurnView("OK", "local", self.memory.store, row.turn, self.memory.epoch, self.memory.rev, self.entries, head=head)
-        result = await means.run(view, RunTool(row.row(), row.name, row.args, key))
-        if isinstance(result, Parked):
-            result = ToolResult(f"{row.name} is lifted and cannot park", is_error=True)
-        outcome = "error" if result.is_error else "result"
-        self.memory.outcome(row.call, outcome, {"content": result.content, "is_error": result.is_error})
+    async def _settle(self) -> None:
+        """Have run what is ready, by the run that is under way or one of our own."""
+        while self._run is not None or self.memory.state == "ready":
+            if self._run is not None:
+                await self.wait_for_idle()
+            else:
+                await self.run()
 
     def _find(self, which: ParkedCall | str) -> CallRow:
         wanted = which if isinstance(which, str) else which.call
@@ -253,39 +348,34 @@ class LocalSession:
 
     def _result(self, job: str | None, start: int) -> RunResult:
         memory = self.memory
-        records = memory.log[start:]
-        said = [r for r in records if r.type == ASSISTANT]
+        records = [r for r in memory.log if r.seq > start]
+        said = [r for r in records if r.type == ANSWER]
         text = next((r.body["text"] for r in reversed(said) if r.body.get("text")), "")
         held = memory.jobs[job] if job else None
+        state = held.state if held else "failed" if self._last_error else "succeeded"
+        if memory.state == "parked" and state == "running":
+            state = "waiting"
         output = said[-1].body.get("output") if said else None
         return RunResult(
-            state=held.state if held else "succeeded",
+            state=state,
             text=text,
             output=self._agent.decode(output) if output is not None else text,
-            calls=tuple(_calls(records)),
+            calls=calls_of(records),
             parked=self.parked,
-            usage=dict(memory.usage),
-            error=held.error if held else None,
+            usage=self._shared.usage(),
+            error=(held.error if held else None) or (self._last_error if state in ("failed", "cancelled") else None),
             silent=bool(said) and not said[-1].body.get("text"),
             cause=held.cause if held else None,
+            compactions=tuple(compaction_of(r) for r in records if r.type == COMPACTION),
         )
+
+
+def _last(memory: MemorySession) -> int:
+    return memory.log[-1].seq if memory.log else 0
 
 
 def _parked(row: CallRow) -> ParkedCall:
     return ParkedCall(row.call, row.name, row.kind, row.args, row.deadline_ms, row.correlation)
-
-
-def _calls(records: Sequence[LogRecord]) -> list[CallMade]:
-    """Return the calls of these records with their latest result."""
-    made: dict[str, CallMade] = {}
-    for record in records:
-        call = record.call or ""
-        if record.type == CALL:
-            made[call] = CallMade(call, record.body["name"], record.body["args"])
-        elif record.type == RESULT and call in made:
-            before, body = made[call], record.body
-            made[call] = CallMade(call, before.name, before.args, body.get("content"), record.outcome, bool(body.get("is_error")))
-    return list(made.values())
 
 
 def _check(settled: Settled, row: CallRow) -> None:

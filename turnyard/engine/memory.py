@@ -125,6 +125,14 @@ class MemorySession:
         self.wake()
         return job.id
 
+    def again(self) -> str:
+        """Open a turn in which nothing is new, for the model to be asked once more; return the id of its job."""
+        job = MemoryJob(ids.new_job_id(0), "running")
+        self.jobs[job.id] = job
+        self.turn_jobs.append(job.id)
+        self.state = "ready"
+        return job.id
+
     def inject(self, body: dict[str, Any], *, wake: bool = False) -> None:
         """Add context that the next model call sees; by itself it starts nothing unless `wake`."""
         if self.turn or self.inbox or wake:

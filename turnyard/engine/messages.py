@@ -92,12 +92,12 @@ def message_of(entry: LogRecord, calls: Sequence[LogRecord] = (), *, tool: str =
     )
 
 
-def messages_of(entries: Iterable[LogRecord]) -> list[Message]:
-    """Return the messages of these entries, in their order."""
+def messages_of(entries: Iterable[LogRecord], tools: Mapping[str, str] | None = None) -> list[Message]:
+    """Return the messages of these entries, in their order. `tools` names the tools of calls that are not among them."""
     messages: list[Message] = []
     said: LogRecord | None = None
     calls: list[LogRecord] = []
-    names: dict[str, str] = {}
+    names = dict(tools or {})
     for entry in entries:
         if entry.type == CALL:
             calls.append(entry)

@@ -6,8 +6,10 @@ repeated call is answered alike.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from inspect import isawaitable
 from typing import Any
 
 import orjson
@@ -15,6 +17,8 @@ import orjson
 from turnyard.errors import ConfigError, ModelError
 from turnyard.ports import AskedCall, Delta, Done, ModelRequest
 from turnyard.testing.sample import sample
+
+_WORD = re.compile(r"\s*\S+\s*\Z|\s*\S+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,20 @@ def call(name: str, /, **args: Any) -> ModelCall:
     return ModelCall(name, args)
 
 
-Item = str | ModelCall | Sequence[ModelCall] | Exception
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer of words and calls."""
+
+    text: str
+    calls: tuple[ModelCall, ...]
+
+
+def say(text: str, /, *calls: ModelCall) -> Reply:
+    """Return an answer that says something and makes calls, too."""
+    return Reply(text, calls)
+
+
+Item = str | ModelCall | Sequence[ModelCall] | Reply | Exception
 
 
 class ScriptedModel:
@@ -50,14 +67,33 @@ class ScriptedModel:
         step = sum(message["role"] == "assistant" for message in request.messages)
         if step >= len(self._items):
             raise ModelError(f"the scripted model has {len(self._items)} answers and was asked for number {step + 1}")
-        item = self._items[step]
-        if isinstance(item, Exception):
-            raise item
-        text = item if isinstance(item, str) else ""
-        calls = () if isinstance(item, str) else (item,) if isinstance(item, ModelCall) else tuple(item)
-        if text:
-            yield Delta("text", 0, text)
-        yield _done(text, calls, step, request.model)
+        reply = _reply(self._items[step])
+        if reply.text:
+            yield Delta("text", 0, reply.text)
+        yield _done(reply.text, reply.calls, step, request.model)
+
+    async def aclose(self) -> None:
+        """Do nothing: there is no connection."""
+
+
+class FunctionModel:
+    """A model that is a function: it is given a request and returns what is said to it, word by word.
+
+    The function, plain or a coroutine, returns what an item of `ScriptedModel` may be. `requests` are all requests so far.
+    """
+
+    def __init__(self, function: Callable[[ModelRequest], Item | Awaitable[Item]]) -> None:
+        self._function = function
+        self.requests: list[ModelRequest] = []
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Delta | Done]:
+        """Answer with what the function returns."""
+        self.requests.append(request)
+        item = self._function(request)
+        reply = _reply(await item if isawaitable(item) else item)
+        for word in _WORD.findall(reply.text):
+            yield Delta("text", 0, word)
+        yield _done(reply.text, reply.calls, sum(m["role"] == "assistant" for m in request.messages), request.model)
 
     async def aclose(self) -> None:
         """Do nothing: there is no connection."""
@@ -100,6 +136,17 @@ class TestModel:
         if missing:
             raise ConfigError(f"TestModel is to call {missing[0]}, but the agent has {', '.join(offered) or 'no tools'}")
         return tuple(ModelCall(name, sample(offered[name])) for name in names)
+
+
+def _reply(item: Item) -> Reply:
+    """Return an item as the answer it stands for; raise one that is an exception."""
+    if isinstance(item, Exception):
+        raise item
+    if isinstance(item, Reply):
+        return item
+    if isinstance(item, str):
+        return Reply(item, ())
+    return Reply("", (item,) if isinstance(item, ModelCall) else tuple(item))
 
 
 def _fitting(request: ModelRequest) -> str | None:

@@ -1,0 +1,108 @@
+"""How an agent is run in this process: with which models, tools and deps a session of it works."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from turnyard.app.calls import Hands, Surroundings
+from turnyard.app.models import ModelSpec, open_models
+from turnyard.engine.local import LocalSession
+from turnyard.engine.local_agent import LocalAgent, Wires
+from turnyard.engine.memory import MemorySession
+from turnyard.engine.options import Options, Settings
+from turnyard.engine.react import React
+from turnyard.engine.registry import Converter
+from turnyard.engine.runner import Means
+from turnyard.ports import Clock
+
+if TYPE_CHECKING:
+    from turnyard.app.agent import Agent
+
+THINKING = "reasoning_effort"  # what OpenAI's API and its kin call the level of thinking
+OFF = "off"
+
+
+@dataclass(slots=True)
+class _Deps:
+    """The deps of one session's runs: entered by the first scope of a run, shared by those inside it."""
+
+    agent: Agent
+    given: tuple[Any, ...]
+    _users: int = 0
+    _held: Any = None
+    _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+
+    @asynccontextmanager
+    async def held(self) -> AsyncGenerator[Any]:
+        """Yield the deps, entering the app's lifespan when nobody has."""
+        if not self._users:
+            self._held = await self._stack.enter_async_context(self.agent.home.deps_of(self.agent, *self.given))
+        self._users += 1
+        try:
+            yield self._held
+        finally:
+            self._users -= 1
+            if not self._users:
+                await self._stack.aclose()
+
+
+def open_local(
+    agent: Agent,
+    *,
+    models: Sequence[ModelSpec],
+    given: tuple[Any, ...],
+    clock: Clock,
+    user: str,
+    options: Options,
+    roles: Mapping[str, Converter],
+) -> LocalSession:
+    """Return a session of `agent` that is kept in memory. `given` holds the deps, if they are not the app's own."""
+    agent.check()
+    head = {"tenant": "default", "session": "local", "agent": agent.name, "user": user, "platform": "local"}
+    settings = Settings(tuple(models), agent.options.instructions, tuple(agent.tools.values()), None)
+    local = _local_agent(agent, settings, _Deps(agent, given), clock, Wires())
+    return LocalSession(local, MemorySession(clock, head), options=options, roles=roles)
+
+
+def _local_agent(base: Agent, settings: Settings, deps: _Deps, clock: Clock, wires: Wires) -> LocalAgent:
+    """Return what a session needs of the agent `base` under these settings."""
+    agent = _variant(base, settings)
+    around = Surroundings(report=wires.report, cancelled=wires.stopping)
+
+    @asynccontextmanager
+    async def scope() -> AsyncGenerator[Means]:
+        async with deps.held() as held, open_models(agent.options.models, base_dir=agent.home.base_dir, clock=clock) as opened:
+            yield agent.means(opened, Hands(agent.name, agent.tools, held, around))
+
+    def changed(to: Settings) -> LocalAgent:
+        return _local_agent(base, to, deps, clock, wires)
+
+    decode = agent.output.decode if agent.output else _as_it_is
+    attempts = agent.options.limits.paid_attempts
+    return LocalAgent(agent.table(), React(), scope, decode, attempts, wires, settings, changed)
+
+
+def _variant(agent: Agent, to: Settings) -> Agent:
+    """Return the agent with other settings; None keeps the agent's own."""
+    own = agent.options
+    thinking = {} if to.thinking_level is None else {THINKING: to.thinking_level}
+    settings = {name: value for name, value in (dict(own.model_settings) | thinking).items() if (name, value) != (THINKING, OFF)}
+    options = replace(
+        own,
+        models=own.models if to.model is None else as_models(to.model),
+        instructions=own.instructions if to.instructions is None else to.instructions,
+        model_settings=settings,
+    )
+    return type(agent)(agent.home, agent.name, options, tuple(agent.tools.values()) if to.tools is None else to.tools)
+
+
+def as_models(model: ModelSpec | Sequence[ModelSpec]) -> tuple[ModelSpec, ...]:
+    """Return one model, or several, as several."""
+    return tuple(model) if isinstance(model, list | tuple) else (model,)  # pyright: ignore[reportReturnType]
+
+
+def _as_it_is(value: Any) -> Any:
+    return value

@@ -1,0 +1,54 @@
+"""How a summary that somebody wrote takes the place of the older entries of a log in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from turnyard.engine.compaction import CHARS_PER_TOKEN, FileOps, check_cut, estimate_tokens, file_ops_of
+from turnyard.engine.memory import MemorySession
+from turnyard.engine.messages import SUMMARY, Message
+from turnyard.errors import InvalidInput
+from turnyard.records.log import COMPACTION, LogRecord, position, visible
+
+
+def cut(
+    memory: MemorySession,
+    messages: Sequence[Message],
+    summary: str,
+    first_kept: int,
+    *,
+    before: int | None = None,
+    after: int | None = None,
+    file_ops: FileOps | None = None,
+) -> LogRecord:
+    """Write the summary in place of the messages before index `first_kept`; return its record.
+
+    Raises:
+        InvalidInput: these messages cannot be cut there; nothing is changed.
+    """
+    check_cut(messages, first_kept)
+    gone, kept = messages[:first_kept], messages[first_kept:]
+    owed = next((asked for message in gone for asked in message.calls if asked.id in memory.pending), None)
+    if owed is not None:
+        raise InvalidInput(f"first_kept is {first_kept}: call {owed.id} before it still waits for its result; keep it")
+    seqs = {seq for message in gone for seq in message.seqs}
+    folded = [entry for entry in visible((), memory.log) if entry.seq in seqs]
+    body = {
+        "text": summary,
+        "at": position(folded[-1])[0] if folded else 0,
+        "spans": _spans(folded),
+        "count": sum(1 for message in gone if message.role != SUMMARY),
+        "before": estimate_tokens(messages) if before is None else before,
+        "after": estimate_tokens(kept) + len(summary) // CHARS_PER_TOKEN if after is None else after,
+        "more": False,
+        "first_kept": first_kept,
+        "files": (file_ops_of(gone) if file_ops is None else file_ops).to_json(),
+    }
+    return memory.append(LogRecord(0, COMPACTION, body=body))
+
+
+def _spans(folded: Sequence[LogRecord]) -> list[list[int]]:
+    """Return the stretches of seqs that hold these entries and no entry that stays."""
+    plain = [entry.seq for entry in folded if entry.type != COMPACTION]
+    spans = [[plain[0], plain[-1]]] if plain else []
+    return spans + [[entry.seq, entry.seq] for entry in folded if entry.type == COMPACTION]

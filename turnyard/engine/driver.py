@@ -1,0 +1,365 @@
+"""How one run of a session in this process goes: turn after turn, until nothing is left that can be done here.
+
+A run makes the same transitions as a worker. Between them it tells what was written, asks the owner where the owner
+has a say, and takes what waits in the queues: steering before each request, follow-ups only when the run would end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from itertools import dropwhile, takewhile
+from typing import Any, TypeVar
+
+from turnyard.backoff import Backoff
+from turnyard.engine import transitions
+from turnyard.engine.bus import Compacted, EventBus
+from turnyard.engine.compaction import Compaction, FileOps, estimate_tokens
+from turnyard.engine.effects import AskModel, Effect, Failure, ModelAnswer, NoEffect, Parked, Result, RunTool, ToolResult
+from turnyard.engine.local_agent import LocalAgent
+from turnyard.engine.memory import CallRow, MemorySession
+from turnyard.engine.messages import Message, messages_of
+from turnyard.engine.narration import Narration
+from turnyard.engine.options import Options, Settings, TurnDone, answered, guarded
+from turnyard.engine.queues import MessageQueue
+from turnyard.engine.registry import Registry
+from turnyard.engine.runner import Means, Performer
+from turnyard.engine.runner import Run as RunCall
+from turnyard.records import ids
+from turnyard.records.commit import Commit, Say, TurnView
+from turnyard.records.log import COMPACTION, RESULT, LogRecord
+
+T = TypeVar("T")
+
+_RETRY_FIRST_S = 1.0
+_RETRY_MOST_S = 15.0
+_CANCELLED = {"code": "cancelled", "message": "the run was aborted", "retryable": False, "ref": None}
+
+
+@dataclass(slots=True)
+class Shared:
+    """What a session and its runs have in common. `active` is the size in tokens of what the model read last."""
+
+    memory: MemorySession
+    options: Options
+    bus: EventBus
+    narration: Narration
+    registry: Registry
+    steering: MessageQueue
+    follow_ups: MessageQueue
+    active: int = 0
+
+    def usage(self) -> dict[str, int]:
+        """Return the counts over the life of the session."""
+        counts = dict(self.memory.usage)
+        total = counts.get("input_tokens", 0) + counts.get("output_tokens", 0)
+        return counts | {"total": total, "active": self.active}
+
+
+@dataclass(slots=True)
+class Run:
+    """One run. `error` is why it failed or was aborted, None so far; `compactions` are those that took place in it."""
+
+    shared: Shared
+    agent: LocalAgent
+    settings: Settings
+    error: dict[str, Any] | None = None
+    compactions: list[Compaction] = field(default_factory=list[Compaction])
+    aborted: bool = False
+    _halted: bool = False
+    _stopped: bool = False
+    _ask: bool = False
+    _seen: int = 0
+    _began: int = 0
+    _means: Means = field(init=False)
+    _performer: Performer = field(init=False)
+    _effect: asyncio.Future[Any] | None = None
+    _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+
+    @property
+    def memory(self) -> MemorySession:
+        """Return the session's state."""
+        return self.shared.memory
+
+    # -- the whole ----------------------------------------------------------------------------------------------------
+
+    async def go(self, enter: Callable[[], None], *, poll: bool = True, ask: bool = False) -> None:
+        """Run until nothing is left to do.
+
+        `enter` brings in what is new; with `poll` what steers comes in, too. With `ask` the model is asked though nothing is new.
+        """
+        self.agent.wires.connect(self.shared.narration.tool_progress, lambda: self.aborted)
+        async with self._stack:
+            await self._equip(self.settings)
+            self._began = self._seen = _last(self.memory)
+            self.shared.narration.begin()
+            try:
+                enter()
+                if poll:
+                    take(self.shared.steering, self.memory)
+                self._ask = ask
+                await self._turns()
+            except BaseException as error:
+                # the caller has the exception; the session must not stay in the hands of nobody
+                self.error = {"code": "internal", "message": str(error) or type(error).__name__, "retryable": False, "ref": None}
+                if self.memory.state == "running":
+                    self.memory.state = "ready"
+                raise
+            finally:
+                await self._close()
+
+    def abort(self) -> None:
+        """Stop what is being done, and end the run; returns at once."""
+        self.aborted = True
+        self.error = dict(_CANCELLED)
+        if self._effect is not None:
+            self._effect.cancel()
+
+    def added(self) -> list[Message]:
+        """Return the messages that the run added to the transcript."""
+        names = {call: row.name for call, row in self.memory.rows.items()}
+        return messages_of((r for r in self.memory.log if r.seq > self._began and r.is_entry), names)
+
+    async def _equip(self, settings: Settings) -> None:
+        """Make ready what the turns are done with."""
+        self.settings = settings
+        self.agent = self.agent.under(settings)
+        means = await self._stack.enter_async_context(self.agent.scope())
+        self._means = self._wired(means)
+        self._performer = Performer(self._means, on_request=self.shared.narration.stream_broke)
+
+    async def _close(self) -> None:
+        await self._performer.aclose()
+        self._tell()
+        self.shared.narration.end(self.added())
+
+    def _wired(self, means: Means) -> Means:
+        """Return the means with the session's own say around the calls, the pieces and what is shown."""
+        shared, options = self.shared, self.shared.options
+
+        def show(entries: Sequence[LogRecord]) -> Sequence[LogRecord]:
+            return shared.registry.shown(means.show(entries) if means.show else entries)
+
+        def heard(_view: TurnView, delta: Any) -> None:
+            shared.narration.heard(delta)
+            if options.on_delta is not None:
+                options.on_delta(delta)
+
+        run = self._narrated(guarded(means.run, options, steered=lambda: len(shared.steering) > 0))
+        return replace(means, run=run, on_delta=heard, show=show)
+
+    def _narrated(self, run: RunCall) -> RunCall:
+        """Return `run` so that it tells when a call begins and ends; one that a placeholder answered has been told of."""
+        narration, rows = self.shared.narration, self.memory.rows
+
+        async def narrated(view: TurnView, effect: RunTool) -> ToolResult | Parked:
+            call = effect.row.call
+            if call in rows and rows[call].answered:
+                return await run(view, effect)
+            narration.tool_started(call, effect.name, effect.args)
+            result = await run(view, effect)
+            if isinstance(result, ToolResult):
+                narration.tool_ended(call, effect.name, result.content, is_error=result.is_error)
+            return result
+
+        return narrated
+
+    # -- turn after turn ----------------------------------------------------------------------------------------------
+
+    async def _turns(self) -> None:
+        while True:
+            view = transitions.begin(self.memory)
+            if view is not None:
+                self._tell()
+                await self._turn(view)
+            elif not await self._more():
+                return
+            if self.aborted or self._stopped:
+                return
+
+    async def _more(self) -> bool:
+        """Bring in what is left to do, though no turn is due; tell whether there was anything."""
+        shared, memory = self.shared, self.memory
+        if not self._halted and memory.state == "idle" and take(shared.steering, memory):
+            return True
+        if lifts := [row for row in memory.parked() if row.kind == "lift"]:
+            for row in lifts:
+                await self._lifted(row)
+            return True
+        return not self._halted and memory.state == "idle" and take(shared.follow_ups, memory)
+
+    async def _turn(self, view: TurnView) -> None:
+        while not view.ended:
+            done, result = await self._step(view)
+            change = self.agent.strategy.commit_after(view, done, result=result, facts=self.agent.table)
+            asked, view = view, await self._commit(view, change)
+            if isinstance(result, ModelAnswer):
+                self._count(asked, result)
+
+    async def _step(self, view: TurnView) -> tuple[Effect, Result]:
+        """Decide and do the next thing."""
+        strategy, table = self.agent.strategy, self.agent.table
+        if self.aborted:
+            return self._closing(view), None
+        effect = AskModel(f"{view.turn}:{view.rev + 1}") if self._ask and not view.cancel else strategy.next_effect(view, table)
+        if isinstance(effect, NoEffect):
+            return effect, None
+        if isinstance(effect, AskModel):
+            self.shared.narration.stream_broke()
+        done = await self._stoppable(self._perform(view, effect))
+        if done is None:
+            return self._closing(view, partial=isinstance(effect, AskModel)), None
+        if isinstance(done[0], AskModel):
+            self._ask = False
+        if isinstance(done[1], Failure):
+            self.shared.narration.stream_broke()
+        return done
+
+    def _closing(self, view: TurnView, *, partial: bool = False) -> NoEffect:
+        """Return what ends an aborted turn. What was said by then is kept as an answer that no model is shown."""
+        self.memory.request_cancel()
+        effect = self.agent.strategy.next_effect(replace(view, cancel="user"), self.agent.table)
+        change = effect.commit if isinstance(effect, NoEffect) else Commit(ending="finish", closing=True)
+        if partial:
+            said = self.shared.narration.streaming
+            body = {"text": said.text if said else "", "usage": None, "finish": "aborted", "aborted": True}
+            change = replace(change, append=(Say(body), *change.append))
+        return NoEffect(change)
+
+    async def _stoppable(self, doing: Awaitable[T]) -> T | None:
+        """Do something that an abort stops; None when it was."""
+        self._effect = effect = asyncio.ensure_future(doing)
+        try:
+            await asyncio.wait({effect})
+        except asyncio.CancelledError:
+            effect.cancel()
+            await asyncio.wait({effect})
+            raise
+        finally:
+            self._effect = None
+        return None if self.aborted and effect.cancelled() else effect.result()
+
+    async def _perform(self, view: TurnView, effect: Effect) -> tuple[Effect, Result]:
+        """Do an effect, again while its failure may pass, at most as often as the agent pays for."""
+        backoff = Backoff(first_s=_RETRY_FIRST_S, most_s=_RETRY_MOST_S)
+        for _ in range(self.agent.attempts - 1):
+            done, result = await self._performer.perform(view, effect)
+            if not isinstance(result, Failure) or not result.retryable:
+                return done, result
+            await self.memory.clock.sleep(backoff.next_s())
+        return await self._performer.perform(view, effect)
+
+    # -- between two requests -----------------------------------------------------------------------------------------
+
+    async def _commit(self, view: TurnView, change: Commit) -> TurnView:
+        """Make a transition and tell of it. What waits is taken in only after the turn of the run that it ends is told."""
+        if change.failure is not None or change.closing:
+            self.error = dict(change.failure or _CANCELLED)
+        after = transitions.commit(self.memory, view, replace(change, claim=False))
+        self._tell(of=view.turn if change.ending == "finish" else None)
+        if change.ending == "finish":
+            self._halted = self._halted or change.failure is not None or change.closing or _closed(self.memory, view.turn)
+            self.shared.narration.end_turn()
+            self._tell()
+        if not change.claim or after.ended or self.aborted:
+            return after
+        return await self._between(after)
+
+    async def _between(self, view: TurnView) -> TurnView:
+        """Ask the owner how to go on, then take in what waits."""
+        options, narration = self.shared.options, self.shared.narration
+        done, narration.last_turn = narration.last_turn, None
+        if done is not None and done.results:
+            if options.should_stop_after_turn is not None and await answered(options.should_stop_after_turn(done)):
+                return self._stop(view)
+            await self._prepare_next(done)
+        if self.aborted:
+            return view
+        take(self.shared.steering, self.memory)
+        if not self.memory.inbox:
+            return view
+        view = transitions.commit(self.memory, view, Commit(claim=True))
+        self._tell()
+        return view
+
+    async def _prepare_next(self, done: TurnDone) -> None:
+        ask = self.shared.options.prepare_next_turn
+        settings = await answered(ask(done, self.settings)) if ask is not None else None
+        if settings is not None and settings != self.settings:
+            await self._equip(settings)
+
+    def _stop(self, view: TurnView) -> TurnView:
+        """End the turn though the model has not answered; what waits stays where it is."""
+        self._halted = self._stopped = True
+        view = transitions.commit(self.memory, view, Commit(ending="finish"))
+        if not view.ended and view.code == "OK":
+            view = transitions.commit(self.memory, view, Commit(ending="yield"))
+        return view
+
+    # -- what is outside a turn ---------------------------------------------------------------------------------------
+
+    async def _lifted(self, row: CallRow) -> None:
+        """Run a lifted call here, where no other worker would."""
+        memory = self.memory
+        key = ids.idempotency_key(memory.head["tenant"], memory.head["session"], row.turn, row.call)
+        view = TurnView(
+            "OK", "local", memory.store, row.turn, memory.epoch, memory.rev, tuple(r for r in memory.log if r.is_entry), head=memory.head
+        )
+        result = await self._stoppable(self._means.run(view, RunTool(row.row(), row.name, row.args, key)))
+        if isinstance(result, Parked):
+            result = ToolResult(f"{row.name} is lifted and cannot park", is_error=True)
+        if result is None:
+            memory.outcome(row.call, "cancelled", None)
+        else:
+            memory.outcome(row.call, "error" if result.is_error else "result", {"content": result.content, "is_error": result.is_error})
+
+    # -- what is told -------------------------------------------------------------------------------------------------
+
+    def _tell(self, *, of: str | None = None) -> None:
+        """Tell what was written since the last time, as far as it is of the turn `of` if that is given."""
+        new = [record for record in takewhile(lambda r: r.seq > self._seen, reversed(self.memory.log)) if of in (None, record.turn)]
+        new.reverse()
+        self._seen = new[-1].seq if new else self._seen
+        for record in new:
+            if record.type == COMPACTION:
+                self._compacted(record)
+        self.shared.narration.tell([record for record in new if record.is_entry])
+
+    def _compacted(self, record: LogRecord) -> None:
+        done = compaction_of(record)
+        self.compactions.append(done)
+        if self.shared.options.on_compaction is not None:
+            self.shared.options.on_compaction(done)
+        self.shared.bus.emit(Compacted(done))
+
+    def _count(self, view: TurnView, answer: ModelAnswer) -> None:
+        self.shared.active = answer.active_tokens or estimate_tokens(messages_of(view.entries))
+        if self.shared.options.on_usage is not None:
+            self.shared.options.on_usage(self.shared.usage())
+
+
+def take(queue: MessageQueue, memory: MemorySession) -> bool:
+    """Bring in what a queue gives out; tell whether there was anything."""
+    bodies = queue.drain()
+    for body in bodies:
+        memory.accept(body)
+    return bool(bodies)
+
+
+def compaction_of(record: LogRecord) -> Compaction:
+    """Return what a compaction's record says."""
+    body = record.body
+    files = FileOps.from_json(body.get("files") or {})
+    return Compaction(body["text"], body.get("before", 0), body.get("after", 0), body.get("count", 0), body.get("first_kept"), files)
+
+
+def _last(memory: MemorySession) -> int:
+    return memory.log[-1].seq if memory.log else 0
+
+
+def _closed(memory: MemorySession, turn: str) -> bool:
+    """Tell whether a tool of this turn ended it."""
+    of_turn = takewhile(lambda r: r.turn == turn, dropwhile(lambda r: r.turn != turn, reversed(memory.log)))
+    return any(r.type == RESULT and not r.aside and r.body.get("closes") for r in of_turn)

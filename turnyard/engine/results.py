@@ -1,0 +1,87 @@
+"""What came of a prompt: what was said, which calls were made, and what still waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from turnyard.engine.compaction import Compaction
+from turnyard.errors import JobCancelled, JobFailed
+from turnyard.records.log import CALL, RESULT, LogRecord
+
+RunState = Literal["queued", "running", "waiting", "succeeded", "failed", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class CallMade:
+    """A call the model made. `outcome` is None while it has none; a pending one has the outcome placeholder."""
+
+    id: str
+    name: str
+    args: dict[str, Any]
+    content: str | None = None
+    outcome: str | None = None
+    is_error: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedCall:
+    """A call that waits for something outside. `correlation` is set when the tool gave an id of its own."""
+
+    call: str
+    tool: str
+    kind: str
+    args: dict[str, Any]
+    deadline_ms: int | None = None
+    correlation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What came of a prompt.
+
+    `text` is the last text said since the prompt, `output` the typed output, or the text where the agent declares
+    none. `silent` tells that the last reply was empty, so that `text` is from an earlier round. `error` is set when
+    the state is failed or cancelled: {"code", "message", "retryable", "ref"}; text and calls are then the partial
+    result. `usage` counts over the life of the session: model_calls, tool_calls, input_tokens, output_tokens and what
+    else the model reported, `total` of input and output together, and `active`, the size of what the model read last.
+    `compactions` are those that took place since the prompt.
+    """
+
+    state: RunState
+    text: str = ""
+    output: Any = None
+    calls: tuple[CallMade, ...] = ()
+    parked: tuple[ParkedCall, ...] = ()
+    usage: dict[str, int] = field(default_factory=dict[str, int])
+    error: dict[str, Any] | None = None
+    silent: bool = False
+    cause: str | None = None
+    compactions: tuple[Compaction, ...] = ()
+
+    def check(self) -> RunResult:
+        """Return this result unless it is a failure.
+
+        Raises:
+            JobFailed: the turn failed; `code` says why.
+            JobCancelled: it was cancelled.
+        """
+        if self.state == "cancelled":
+            raise JobCancelled(self.cause or "user")
+        if self.error is not None:
+            raise JobFailed(self.error["code"], self.error["message"], ref=self.error.get("ref"))
+        return self
+
+
+def calls_of(records: Iterable[LogRecord]) -> tuple[CallMade, ...]:
+    """Return the calls of these records with their latest result."""
+    made: dict[str, CallMade] = {}
+    for record in records:
+        call = record.call or ""
+        if record.type == CALL:
+            made[call] = CallMade(call, record.body["name"], record.body["args"])
+        elif record.type == RESULT and call in made:
+            before, body = made[call], record.body
+            made[call] = CallMade(call, before.name, before.args, body.get("content"), record.outcome, bool(body.get("is_error")))
+    return tuple(made.values())
