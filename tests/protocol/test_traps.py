@@ -95,9 +95,12 @@ BROKEN: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "trap-30": (("elseif was_cancelled then", "elseif false then"),),
     "trap-33": (
-        ("if drop_notice(h, group, key, body) then return end", "if drop_notice(h, group, key, body) or h.tu ~= '' then return end"),
+        (
+            "if not e.be and drop_notice(h, e.gr, e.ky, e.b, e.un) then return end",
+            "if drop_notice(h, e.gr, e.ky, e.b, e.un) or h.tu ~= '' then return end",
+        ),
     ),
-    "trap-34": (("b = body, st = tostring(h.so), w = '0'", "b = body, st = tostring(h.so), w = '1'"),),
+    "trap-34": (("w = e.wk or '0'", "w = e.wk or '1'"),),
     "trap-35": (("    release(h)\n    to_ready(h)\n    leave_wake()\n    return 'yield'", "    return 'yield'"),),
     "trap-38": (("if h.st == 'assigned' then\n      release(h)\n      if h.tu", "if false then\n      release(h)\n      if h.tu"),),
     "trap-39": (("due = math.min(first + longest, NOW + window)", "due = NOW + window"),),

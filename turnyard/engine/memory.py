@@ -145,9 +145,10 @@ class MemorySession:
         """Leave a notice; with `supersede` an unshown one of the same group and key is replaced, a shown one stays."""
         pair = group_key(group, key)
         until_ms = None if ttl_ms is None else self.clock.now_ms() + ttl_ms
-        waiting = next((i for i in self.inbox if i.group_key == pair), None) if supersede else None
-        if waiting is not None:
-            waiting.body, waiting.until_ms = body, until_ms
+        waiting = [i for i in self.inbox if i.group_key == pair] if supersede else []
+        if waiting:
+            waiting[0].body, waiting[0].until_ms = body, until_ms
+            self.inbox = [i for i in self.inbox if i is waiting[0] or i.group_key != pair]
         else:
             self.inbox.append(Item("notice", wake=False, body=body, group_key=pair, until_ms=until_ms))
 

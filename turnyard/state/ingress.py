@@ -88,18 +88,46 @@ async def accept_notice(
     body: dict[str, Any],
     event: str,
     clear: bool = False,
+    supersede: bool = True,
+    ttl_ms: int | None = None,
     pool: str = "default",
     platform: str = "http",
 ) -> Accepted:
     """Leave a notice for the session's next model call; it wakes nobody. `event` is known for a day.
 
-    A newer notice of the same (group, key) replaces one that was not shown yet; `clear` removes it.
+    A newer notice of the same (group, key) replaces one that was not shown yet, unless it is not to `supersede`; `clear`
+    removes it, shown or not. `ttl_ms` is how long it matters, by the server's clock; None: until it is cleared.
     Codes: accepted; duplicate; inbox_full (hundreds of items wait for the session's next turn already).
     """
     sid = session_key(tenant, session)
     fields: dict[str, str | int] = {"id": session, "tn": tenant, "ag": agent, "po": pool, "pf": platform}
+    fields |= {} if supersede else {"be": 1}
+    fields |= {} if ttl_ms is None else {"tt": ttl_ms}
     payload = orjson.dumps({**body, "group": group, "key": key})
     args = ["notice", sid, event, _bucket(event), *_flat(fields), payload, group, key, 1 if clear else 0]
+    return _accepted(await yard.shard_for(sid).run("accept", *args, oom=False, durable=True), session=session)
+
+
+async def accept_context(
+    yard: Yard,
+    *,
+    tenant: str,
+    session: str,
+    agent: str,
+    body: dict[str, Any],
+    event: str,
+    wake: bool = False,
+    pool: str = "default",
+    platform: str = "http",
+) -> Accepted:
+    """Add context that the session's next model call sees; it starts a turn only with `wake`. `event` is known for a day.
+
+    Codes: accepted; duplicate; inbox_full (hundreds of items wait for the session's next turn already).
+    """
+    sid = session_key(tenant, session)
+    fields: dict[str, str | int] = {"id": session, "tn": tenant, "ag": agent, "po": pool, "pf": platform, "be": 1}
+    fields |= {"wk": 1} if wake else {}
+    args = ["notice", sid, event, _bucket(event), *_flat(fields), orjson.dumps(body), "", "", 0]
     return _accepted(await yard.shard_for(sid).run("accept", *args, oom=False, durable=True), session=session)
 
 

@@ -212,6 +212,7 @@ async def _view(shard: Shard, session: str, reply: list[Any], *, base: tuple[Log
         serial=int(head[15]),
         began=int(head[19]),
         mark=mark,
+        now_ms=int(head[13]),
     )
 
 

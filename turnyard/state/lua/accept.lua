@@ -8,7 +8,8 @@
 --       control  session key, name, event id, bucket, turn or '', flat pairs: ca cause, all (1: what waits goes, too), cs (1: child
 --                sessions, too)
 --       follow   session key, ms: workers write deltas of it for that long
---       notice   session key, event id, bucket, flat pairs as user, body, group, key, clear (0 | 1)
+--       notice   session key, event id, bucket, flat pairs as user and tt ms that it matters, be (1: beside one that was not shown yet), wk
+--                (1: wakes the session), body, group, key, clear (0 | 1)
 --       job      job, cause, cs: cancel it; one that no turn has taken ends here and will not start
 --       An outcome without a secret comes from inside: a lifted task's result counts even when its row was given to another;
 --       `cancelled` says that the task was stopped because its call has an outcome, and is no outcome of its own.
@@ -151,7 +152,12 @@ local function notice()
   if full and ARGV[i + 3] ~= '1' then return {'inbox_full', h.q, ''} end
   remember(id, bucket, 'accepted')
   introduce(h, m)
-  call('XADD', KEYS[1], '*', 'v', 1, 'kind', ARGV[i + 3] == '1' and 'clear' or 'notice', 'sid', h.sid, 'gr', ARGV[i + 1], 'ky', ARGV[i + 2], 'b', ARGV[i])
+  local f = {'gr', ARGV[i + 1], 'ky', ARGV[i + 2], 'b', ARGV[i]}
+  for name, value in pairs({un = m.tt and string.format('%.0f', NOW + m.tt), be = m.be, wk = m.wk}) do
+    f[#f + 1] = name
+    f[#f + 1] = value
+  end
+  call('XADD', KEYS[1], '*', 'v', 1, 'kind', ARGV[i + 3] == '1' and 'clear' or 'notice', 'sid', h.sid, unpack(f))
   return {'accepted', h.q, ''}
 end
 

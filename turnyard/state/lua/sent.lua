@@ -23,7 +23,7 @@ local function main()
   if part > tonumber(h[parts] or 0) and tonumber(ARGV[4]) == upto then set(h, parts, part) end
   if reason ~= '' then
     letter('delivery_failed', {sid = sid, la = lane, st = store}, {'seq', ARGV[4], 'why', reason})
-    show_notice(h, 'delivery', lane, ARGV[7])
+    show_notice(h, {gr = 'delivery', ky = lane, b = ARGV[7]})
   end
   if #call('XRANGE', P .. 'h:' .. store .. ':log', '(' .. upto .. '-0', '+', 'COUNT', 1) > 0 then
     call('ZADD', key, NOW + delay, store)

@@ -78,7 +78,10 @@ local function on_outcome(h, e)
 end
 
 local function on_notice(h, e)
-  if e.kind == 'notice' then return show_notice(h, e.gr, e.ky, e.b) end
+  if e.kind == 'notice' then
+    show_notice(h, e)
+    return e.wk and wake(h)
+  end
   drop_notice(h, e.gr, e.ky, nil)
   record(h, tostring(h.so), false, 't', 'notice/cleared', 'gk', e.gr .. '\n' .. e.ky)
 end

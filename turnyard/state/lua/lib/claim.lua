@@ -58,6 +58,18 @@ local function add_user(h, it)
   if v[2] ~= 'turn' then set(h, 'jw', h.jw == '' and it.m or h.jw .. ',' .. it.m) end
 end
 
+-- What has outlived its time is not shown.
+local function add_notice(h, it)
+  if it.un and tonumber(it.un) <= NOW then return end
+  local f = {}
+  if it.gr .. it.ky ~= '' then f = {'gk', it.gr .. '\n' .. it.ky} end
+  if it.un then
+    f[#f + 1] = 'dl'
+    f[#f + 1] = it.un
+  end
+  record(h, it.st, true, 't', 'notification', 'u', h.tu, body_of(f, it.b))
+end
+
 local function settled_rows(h)
   for _, c in ipairs(pending(h)) do
     local r = row(h, h.ts, c)
@@ -82,7 +94,7 @@ local function claim(h)
     elseif it.k == 'user' then
       add_user(h, it)
     elseif it.k == 'notice' then
-      record(h, it.st, true, 't', 'notification', 'u', h.tu, body_of({'gk', it.gr .. '\n' .. it.ky}, it.b))
+      add_notice(h, it)
     else
       add_note(h, it)
     end

@@ -1,6 +1,6 @@
 -- What waits for a session: `inbox` joins the open turn, `next` waits for a turn of its own.
 -- Item fields: k kind, m job, c call, o outcome, l late, st store, w wakes, as asker, us user, sj may join, du due, fi first,
--- g collect window, gr/ky group and key of a notice, b body, at accepted.
+-- g collect window, gr/ky group and key of a notice (empty: context without a pair), un when it stops to matter, b body, at accepted.
 local function item(raw)
   local f = {}
   for i = 1, #raw[2], 2 do f[raw[2][i]] = raw[2][i + 1] end
@@ -91,7 +91,7 @@ local function put(h, it)
 end
 
 -- An unshown notice of the group and key goes; the first of the current store takes the new body instead. True: one did.
-local function drop_notice(h, group, key, body)
+local function drop_notice(h, group, key, body, till)
   local store, replaced = tostring(h.so), false
   for _, q in ipairs({inbox_key(h.sid), next_key(h.sid)}) do
     local list, kept, hit = items(q), {}, false
@@ -99,7 +99,7 @@ local function drop_notice(h, group, key, body)
       if x.k == 'notice' and x.gr == group and x.ky == key then
         hit = true
         if body and not replaced and x.st == store then
-          x.b = body
+          x.b, x.un = body, till
           replaced = true
           kept[#kept + 1] = x
         end
@@ -112,10 +112,11 @@ local function drop_notice(h, group, key, body)
   return replaced
 end
 
--- A newer notice replaces an unshown one of its pair and store; one of an older store is removed.
-local function show_notice(h, group, key, body)
-  if drop_notice(h, group, key, body) then return end
-  put(h, {k = 'notice', gr = group, ky = key, b = body, st = tostring(h.so), w = '0', at = NOW})
+-- A newer notice replaces an unshown one of its pair and store, unless it says that it stands beside it; one of an older store
+-- is removed.
+local function show_notice(h, e)
+  if not e.be and drop_notice(h, e.gr, e.ky, e.b, e.un) then return end
+  put(h, {k = 'notice', gr = e.gr, ky = e.ky, b = e.b, un = e.un, st = tostring(h.so), w = e.wk or '0', at = NOW})
 end
 
 -- The calls of which an item still has to tell.
