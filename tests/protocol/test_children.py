@@ -7,6 +7,8 @@ import asyncio
 import pytest
 
 from platforms.children import Children
+from platforms.relays import relay_once
+from tests.protocol.broken import Broken, snaps
 from tests.protocol.family import Family
 from tests.protocol.scene import DAY_MS, Scene, call
 from turnyard.errors import FenceLost
@@ -152,11 +154,16 @@ async def test_when_the_last_two_children_are_told_at_the_same_moment_the_parent
     family = await Family.of(scene)
     view = await family.parent(12)
     await family.carry()
-    for i in range(12):
+    first = 0
+    last = next(i for i in range(1, 12) if scene.shard(family.child(i)).n != scene.shard(family.child(first)).n)
+    for i in set(range(12)) - {first, last}:
         await family.finish(i)
-    # One relay for each shard, and so two at least have something to tell now.
-    assert len({scene.shard(family.child(i)).n for i in range(12)}) > 1
-    await asyncio.gather(*(family.carry(relay=Children(scene.yard)) for _ in range(3)))
+    await family.carry()
+    await scene.dispatch(scene.shard())
+    assert await scene.state() == "parked"
+    await asyncio.gather(family.finish(first), family.finish(last))
+    # Each is told by a relay of its own, on its own shard.
+    await asyncio.gather(*(relay_once(scene.shard(family.child(i)), Children(scene.yard)) for i in (first, last)))
     woken = await family.woken()
     assert (woken.epoch, len(family.results(woken))) == (view.epoch + 1, 12)
     await scene.reply(woken)
@@ -353,3 +360,40 @@ async def test_a_session_that_waits_for_a_child_says_which_session_that_is(scene
     await family.finish()
     await family.carry()
     await scene.reply(await family.woken())
+
+
+BROKEN: dict[str, Broken] = {
+    "a turn parks although nothing holds it": (
+        test_a_child_that_is_done_before_its_parent_waits_makes_it_go_straight_on,
+        *("  if h.aw == 0 then\n    claim(h)\n    return 'none'\n  end\n  release(h)", "  release(h)"),
+    ),
+    "results come in the order in which they were told": (
+        test_a_parent_of_twenty_wakes_once_with_the_results_in_the_order_it_declared_them_and_their_costs_counted_once,
+        *(
+            "  for _, c in ipairs(pending(h)) do\n    local r = row(h, h.ts, c)\n    if r and r.o and",
+            "  for i = #pending(h), 1, -1 do local c = pending(h)[i]\n    local r = row(h, h.ts, c)\n    if r and r.o and",
+        ),
+    ),
+    "a dead worker's step is taken": (
+        test_a_step_that_is_not_committed_leaves_no_child_behind,
+        *("if h.st ~= 'running' or h.ep ~= epoch or h.ow ~= owner or not lease or lease == '-inf' then", "if false then"),
+    ),
+    "every cancel goes on to children": (
+        lambda scene: test_a_cancel_takes_children_along_only_when_it_is_asked_to(scene, False),
+        *("if r.k == 'child' and how.cascade == '1' then", "if r.k == 'child' then"),
+    ),
+    "no cancel goes on to children": (
+        lambda scene: test_a_cancel_takes_children_along_only_when_it_is_asked_to(scene, True),
+        *("if r.k == 'child' and how.cascade == '1' then", "if false then"),
+    ),
+    "an outcome moves what a commit is checked by": (
+        test_children_answers_and_a_cancel_that_come_during_a_slow_step_neither_repeat_it_nor_get_lost,
+        *("  elseif r.aw ~= 1 and e.kind == 'outcome' then\n", "  elseif r.aw ~= 1 and e.kind == 'outcome' then\n    add(h, 'rv', 1)\n"),
+    ),
+    "nobody knows how deep a session stands": (test_agents_may_call_each_other_four_deep, *("if m.dp then", "if false then")),
+}
+
+
+@pytest.mark.parametrize("rule", BROKEN)
+async def test_the_rules_of_children_are_what_these_tests_see(clean: str, monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
+    await snaps(clean, monkeypatch, BROKEN[rule])

@@ -143,7 +143,9 @@ async def main(url, what, job):
         if what == "stop":
             await client.cancel(job)
         else:
-            end = await client.wait_job(job, timeout_s=30)
+            waiting = asyncio.ensure_future(client.wait_job(job, timeout_s=30))
+            print("waits", flush=True)
+            end = await waiting
             print(end["state"], end["stop_reason"], flush=True)
 
 asyncio.run(main(*sys.argv[1:]))
@@ -168,6 +170,8 @@ async def test_a_turn_is_stopped_from_a_second_process_and_awaited_from_a_third(
         return await asyncio.create_subprocess_exec(sys.executable, *words, stdout=asyncio.subprocess.PIPE, env=env)
 
     third = await process("wait")
+    assert third.stdout is not None
+    assert await third.stdout.readline() == b"waits\n"
     second = await process("stop")
     assert await second.wait() == 0
     told, _ = await third.communicate()
