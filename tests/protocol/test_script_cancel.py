@@ -257,7 +257,7 @@ STEPS: dict[str, Callable[[Scene, TurnView, list[NewCall]], Awaitable[TurnView]]
 }
 
 
-@pytest.mark.spec("I15")
+@pytest.mark.spec("I15", "turn-60")
 @pytest.mark.parametrize("point", STEPS)
 async def test_once_a_stop_is_accepted_no_further_tool_starts_and_every_call_has_its_answer(scene: Scene, point: str) -> None:
     owner = await scene.worker()
@@ -279,7 +279,7 @@ async def test_once_a_stop_is_accepted_no_further_tool_starts_and_every_call_has
     await scene.reply(view)
 
 
-@pytest.mark.spec("I15")
+@pytest.mark.spec("I15", "turn-60")
 async def test_a_stop_wakes_a_parked_turn_to_be_closed(scene: Scene) -> None:
     owner = await scene.worker()
     view = await scene.open_turn(owner)
