@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 from tests.protocol.scene import Scene
 from turnyard.cli.entry import run
 from turnyard.errors import Conflict, Unsupported
+from turnyard.records.commit import Say
 from turnyard.records.ids import new_job_id
 from turnyard.records.messages import UserMessage
 from turnyard.state import flows, ingress, turns
@@ -140,7 +141,7 @@ async def test_two_libraries_work_on_one_session_side_by_side(clean: str) -> Non
         view = await turns.begin(theirs.shards[0], assignment.session, epoch=assignment.epoch, owner=owner, serial=0)  # pyright: ignore[reportAttributeAccessIssue, reportArgumentType, reportUnknownMemberType, reportUnknownArgumentType]
         assert view is not None
         assert [e.body["text"] for e in view.entries if e.type == "user/message"] == [f"m{i}" for i in range(n + 1)]
-        view = await turns.commit(ours.shards[0], view, owner, turns.Commit(append=(turns.Say({"text": "ok"}),), ending="finish"))
+        view = await turns.commit(ours.shards[0], view, owner, turns.Commit(append=(Say({"text": "ok"}),), ending="finish"))
         assert view.ended
     for yard in (old, new):
         await yard.aclose()

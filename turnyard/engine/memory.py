@@ -59,6 +59,11 @@ class CallRow:
     correlation: str | None = None
 
     @property
+    def only_wakes(self) -> bool:
+        """Tell whether this is no call but a delay that holds the turn."""
+        return self.kind in ("retry", "timer")
+
+    @property
     def waiting(self) -> bool:
         """Tell whether the call is parked without an outcome."""
         return self.state == "parked" and self.outcome is None
@@ -102,6 +107,9 @@ class MemorySession:
     epoch: int = 0
     rev: int = 0
     cancel: str | None = None
+    turn_state: dict[str, Any] = field(default_factory=dict[str, Any])
+    began_ms: int = 0
+    ran_ms: int = 0
     log: list[LogRecord] = field(default_factory=list[LogRecord])
     inbox: list[Item] = field(default_factory=list[Item])
     rows: dict[str, CallRow] = field(default_factory=dict[str, CallRow])
@@ -258,7 +266,7 @@ class MemorySession:
     def overtake(self) -> None:
         """Let a user who writes again go first."""
         for row in self.rows.values():
-            if row.awaited and row.waiting:
+            if row.awaited and row.waiting and not row.only_wakes:
                 if row.kind == "approval":
                     self.settle(row, "superseded", None)
                 else:
@@ -274,4 +282,9 @@ class MemorySession:
 
     def parked(self) -> Sequence[CallRow]:
         """Return the calls that wait outside, oldest first."""
-        return [r for r in self.rows.values() if r.waiting]
+        return [r for r in self.rows.values() if r.waiting and not r.only_wakes]
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When the first of the delays that hold the turn is over; None when none does."""
+        return min((r.deadline_ms for r in self.rows.values() if r.waiting and r.only_wakes and r.deadline_ms is not None), default=None)

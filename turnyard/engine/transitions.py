@@ -11,7 +11,7 @@ from dataclasses import replace
 from turnyard.engine.memory import CallRow, Item, MemorySession
 from turnyard.errors import Diverged, FenceLost
 from turnyard.records import ids
-from turnyard.records.commit import PLACEHOLDER, Answer, Clear, Commit, NewCall, Part, Say, TurnView
+from turnyard.records.commit import PLACEHOLDER, Answer, Clear, Commit, NewCall, Part, Say, TurnView, Wait
 from turnyard.records.log import ASSISTANT, CALL, CLEARED, NOTICE, RESULT, USER, LogRecord, visible
 
 
@@ -20,6 +20,7 @@ def begin(s: MemorySession) -> TurnView | None:
     if s.state != "ready":
         return None
     s.state = "running"
+    s.began_ms = s.clock.now_ms()
     s.epoch += 1
     if not s.turn:
         s.turn = ids.new_turn_id()
@@ -45,6 +46,8 @@ def commit(s: MemorySession, view: TurnView, change: Commit) -> TurnView:
     for part in change.append:
         _append(s, part)
     _rows(s, change)
+    if change.state is not None:
+        s.turn_state = change.state
     for name, n in change.usage.items():
         s.usage[name] = s.usage.get(name, 0) + n
     mine = (view.mine - {a.call for a in change.append if isinstance(a, Answer)} - {a.call for a in change.settle}) | set(change.start)
@@ -143,12 +146,26 @@ def _rows(s: MemorySession, change: Commit) -> None:
     for answer in change.settle:
         s.settle(s.rows[answer.call], answer.outcome, answer.body)
     if not s.cancel:
-        for call in change.start:
-            s.rows[call].state = "started"
+        _begin_rows(s, change)
     for call in change.unstart:
         row = s.rows[call]
         if row.state == "started" and row.outcome is None:
             row.state = "allowed" if row.decision == "allow" else "open"
+
+
+def _begin_rows(s: MemorySession, change: Commit) -> None:
+    for wait in change.wait:
+        _wait(s, wait)
+    for call in change.start:
+        s.rows[call].state = "started"
+
+
+def _wait(s: MemorySession, wait: Wait) -> None:
+    if wait.id not in s.rows:
+        due_ms = s.clock.now_ms() + wait.delay_ms
+        s.rows[wait.id] = CallRow(
+            wait.id, "", wait.kind, s.turn, (), awaited=True, idempotent=False, args={}, state="parked", answered=True, deadline_ms=due_ms
+        )
 
 
 def _end(s: MemorySession, change: Commit) -> None:
@@ -157,6 +174,7 @@ def _end(s: MemorySession, change: Commit) -> None:
     elif change.ending == "park":
         _park(s)
     elif change.ending == "yield":
+        _rest(s)
         s.state = "ready"
     elif change.claim and not s.cancel:
         claim(s)
@@ -170,7 +188,12 @@ def _park(s: MemorySession) -> None:
     if s.awaiting == 0:
         claim(s)
     else:
+        _rest(s)
         s.state = "parked"
+
+
+def _rest(s: MemorySession) -> None:
+    s.ran_ms += s.clock.now_ms() - s.began_ms
 
 
 def _finish(s: MemorySession, change: Commit) -> None:
@@ -178,7 +201,8 @@ def _finish(s: MemorySession, change: Commit) -> None:
     if change.closing:
         _close_calls(s)
     _end_jobs(s, change, cancelled)
-    s.turn, s.cancel, s.turn_jobs = "", None, []
+    s.turn, s.cancel, s.turn_jobs, s.turn_state = "", None, [], {}
+    s.began_ms, s.ran_ms = s.clock.now_ms(), 0
     if s.wakes and not cancelled:
         s.turn = ids.new_turn_id()
         claim(s)
@@ -229,4 +253,6 @@ def _view(s: MemorySession, mine: frozenset[str]) -> TurnView:
         ended=not running,
         last_seq=s.log[-1].seq if s.log else 0,
         now_ms=s.clock.now_ms(),
+        state=dict(s.turn_state) if running else {},
+        active_ms=s.ran_ms + s.clock.now_ms() - s.began_ms if running else 0,
     )

@@ -45,7 +45,7 @@ async def begin(shard: Shard, session: str, *, epoch: int, owner: str, serial: i
     reply = await shard.run("begin", *args)
     if reply[0] == b"FENCED":
         return None
-    base = known.entries if known is not None and int(reply[6]) > 0 else ()
+    base = known.entries if known is not None and int(reply[7]) else ()
     return await _view(shard, session, reply, base=base, mine=frozenset(), mark="")
 
 
@@ -117,9 +117,12 @@ def _payload(change: Commit, serial: int) -> tuple[bytes, list[bytes]]:
         "usage": change.usage,
         "claim": change.claim,
         "closing": change.closing,
+        "low": change.low,
     }
+    if change.state is not None:
+        out["state"] = body(change.state) if change.state else 0
     # What is empty is left out: the script pays for each field it parses.
-    payload = {"ending": change.ending, "serial": serial, **{name: value for name, value in out.items() if value}}
+    payload = {"ending": change.ending, "serial": serial, **{name: value for name, value in out.items() if value or name == "state"}}
     return orjson.dumps(payload), bodies
 
 
@@ -213,6 +216,8 @@ async def _view(shard: Shard, session: str, reply: list[Any], *, base: tuple[Log
         began=int(head[19]),
         mark=mark,
         now_ms=int(head[13]),
+        state=orjson.loads(head[21]) if head[21] else {},
+        active_ms=int(head[20]),
     )
 
 

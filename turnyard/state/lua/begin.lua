@@ -3,12 +3,15 @@
 -- KEYS  ingress  names the shard. Others carry its hash tag: the session's head, inbox, next, log, calls; workers, w:<owner>, running, quarantine
 -- ARGV  session key, epoch, owner, turn id to use when none is open, serial of the agent that this worker runs,
 --       store and seq of what the worker still knows ('' and 0: nothing), mark of the commit that it knows it from
--- Returns code, head, rows, records, more, last seq (see ending.lua); code OK | ALREADY | FENCED. FENCED: drop the assignment.
+-- Returns code, head, rows, records, more, last seq, from, 1 if what the worker knows is good (see ending.lua); code OK | ALREADY | FENCED. FENCED: drop the assignment.
 -- A lost reply costs one beat: the same owner's repeat answers ALREADY with the same content.
+-- What a summary stands for is not read again.
+local function unseen(h) return math.max(0, tonumber(h['lo:' .. h.ts] or 1) - 1) end
+
 -- What the worker knows is good only if the last commit on the head is the one it made.
 local function known(h)
-  if ARGV[6] == h.sid .. '.' .. h.ts and ARGV[8] ~= '' and ARGV[8] == h.cm then return tonumber(ARGV[7]) end
-  return 0
+  if ARGV[6] == h.sid .. '.' .. h.ts and ARGV[8] ~= '' and ARGV[8] == h.cm then return tonumber(ARGV[7]), 1 end
+  return unseen(h), 0
 end
 
 -- While it runs, a lost host is charged to it alone (poison.lua).
@@ -26,7 +29,7 @@ local function main()
   local h = load(sid)
   if h.ep ~= epoch then return {'FENCED'} end
 
-  if h.st == 'running' and h.ow == owner then return answer(h, 'ALREADY', nil, 0) end
+  if h.st == 'running' and h.ow == owner then return answer(h, 'ALREADY', nil, unseen(h)) end
   if h.st ~= 'assigned' then return {'FENCED'} end
   if serial < least_serial(h) then
     release(h)
@@ -45,8 +48,8 @@ local function main()
     set(h, 'ta', serial)
     open_turn(h, turn)
   end
-  local from = known(h)
+  local from, good = known(h)
   -- A turn whose cause is gone by now ends at once: what wakes nobody waits for one that somebody asked for.
   if not cancelled(h) and (wakes(h) or h.jb ~= '' or h.pe ~= '') then claim(h) end
-  return answer(h, 'OK', nil, from)
+  return answer(h, 'OK', nil, from, false, good)
 end

@@ -1,7 +1,7 @@
 -- What one commit does, part by part. The change: {ending, claim, closing, failure, lanes, park: [[call, ms, hash, task, awaited]]
 -- (task: the effect that goes on at the owner), wait: [[row, retry | timer, ms]], settle: [[call,
 -- outcome, body]], start: [call], tokens: [[call, hash]],
--- unstart: [call], usage: {name: n}, append: [{t, b, ...}]} where t is say (calls: [{id, k, aw, i, qn, b}]),
+-- unstart: [call], usage: {name: n}, state: number of a body, 0 for none, low: the oldest entry a model still sees, append: [{t, b, ...}]} where t is say (calls: [{id, k, aw, i, qn, b}]),
 -- answer (c, o), clear (gk) or note (type), and b is the number of a body.
 local h -- the session that this commit is about
 
@@ -63,6 +63,8 @@ local function write(a)
     elseif x.t == 'clear' then record(h, h.ts, false, 't', 'notice/cleared', 'u', h.tu, 'gk', x.gk)
     else record(h, h.ts, x.entry == 1, 't', x.type, 'u', h.tu, 's', h.rv, body_of({}, body(x.b))) end
   end
+  if a.state then set(h, 'sb', body(a.state) or '') end
+  if a.low then set(h, 'lo:' .. h.ts, a.low) end
   for name, n in pairs(a.usage or {}) do set(h, 'u:' .. name, tonumber(h['u:' .. name] or 0) + n) end
   return {first = first, last = h.foreign or h[(seqs(h, h.ts))], ord = h.ts}
 end
@@ -223,6 +225,7 @@ local function finish(a, closing, tired, turn)
   if goes_on then
     set(h, 'tu', turn)
     set(h, 'ts', store)
+    set(h, 'ac', h.bg - NOW)
     set(h, 'tv', tonumber(a.serial or 0))
     set(h, 'ta', h.tv)
     local _, le = seqs(h, store)
@@ -251,6 +254,7 @@ local function park(closing)
     claim(h)
     return 'none'
   end
+  add(h, 'ac', NOW - h.bg)
   release(h)
   set(h, 'st', 'parked')
   leave_wake()
@@ -261,6 +265,7 @@ local function finish_with(a, closing, tired, turn)
   if a.ending == 'finish' then return finish(a, closing, tired, turn) end
   if a.ending == 'park' then return park(closing) end
   if a.ending == 'yield' then
+    add(h, 'ac', NOW - h.bg)
     release(h)
     to_ready(h)
     leave_wake()
