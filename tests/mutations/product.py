@@ -199,7 +199,7 @@ OUTCOMES = [
     ),
     rule(
         "a repeated begin answers without content",
-        lua("begin", "return answer(h, 'ALREADY', nil, 0)", "return answer(h, 'ALREADY', nil, h[(seqs(h, h.ts))] or 0)"),
+        lua("begin", "return answer(h, 'ALREADY', nil, unseen(h))", "return answer(h, 'ALREADY', nil, h[(seqs(h, h.ts))] or 0)"),
         by="script_begin::test_a_lost_answer_of_begin_is_asked_for_again",
     ),
     rule(
