@@ -185,6 +185,21 @@ class ModelError(TurnyardError):
         self.retry_after_s = retry_after_s
 
 
+class ContextOverflow(TurnyardError):
+    """The request is over the model's budget, and nothing that may be left out is left: send less, or choose a model with a larger window."""
+
+    code = "context_overflow"
+    status = 422
+
+    def __init__(self, floor: int, budget: int) -> None:
+        super().__init__(
+            f"the request cannot be made smaller than {floor:,} tokens, and the budget is {budget:,}: "
+            "shorten the instructions or the last messages, offer fewer tools, or choose a model with a larger window"
+        )
+        self.floor = floor
+        self.budget = budget
+
+
 class JobFailed(TurnyardError):
     """The job ended without an answer; `code` says why and whether a retry makes sense."""
 
