@@ -8,9 +8,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from turnyard.records.children import MOST_DEEP
 from turnyard.records.log import CALLED_OFF, JOB, PARKED, RELAYED
 from turnyard.state.agents import AgentsCache
-from turnyard.state.children import MOST_DEEP, read_child_call, start_child, stop_child, tell_parent
+from turnyard.state.children import read_child_call, start_child, stop_child, tell_parent
 from turnyard.state.sessions import read_by_key
 
 if TYPE_CHECKING:

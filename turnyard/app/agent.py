@@ -239,11 +239,16 @@ class Agent:
             options: what to watch and decide on the way.
             also: single ones of the options, by name.
         """
-        override = self._override.get() or _Override()
-        models = as_models(model) if model is not None else override.models or self.options.models
-        given = (deps,) if deps is not _NOT_GIVEN else (override.deps,) if override.has_deps else ()
+        models, given = self.chosen()
+        models = as_models(model) if model is not None else models
+        given = (deps,) if deps is not _NOT_GIVEN else given
         chosen = replace(options or Options(), **also)
         return open_local(self, models=models, given=given, clock=clock or SystemClock(), user=user, options=chosen, roles=roles or {})
+
+    def chosen(self) -> tuple[tuple[ModelSpec, ...], tuple[Any, ...]]:
+        """Return the models, and the deps if they are not the app's own, that a session in this process is to have now."""
+        override = self._override.get() or _Override()
+        return override.models or self.options.models, (override.deps,) if override.has_deps else ()
 
     @contextmanager
     def override(self, *, model: ModelSpec | Sequence[ModelSpec] | None = None, deps: Any = _NOT_GIVEN) -> Generator[None]:

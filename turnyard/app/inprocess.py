@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from turnyard.app.calls import Hands, Surroundings
+from turnyard.app.children import spawner
 from turnyard.app.models import ModelSpec, open_models
 from turnyard.engine.local import LocalSession
 from turnyard.engine.local_agent import LocalAgent, Wires
@@ -15,7 +16,7 @@ from turnyard.engine.memory import MemorySession
 from turnyard.engine.options import Options, Settings
 from turnyard.engine.react import React
 from turnyard.engine.registry import Converter
-from turnyard.engine.runner import Means
+from turnyard.engine.runner import Means, Spawn
 from turnyard.ports import Clock
 
 if TYPE_CHECKING:
@@ -58,31 +59,59 @@ def open_local(
     user: str,
     options: Options,
     roles: Mapping[str, Converter],
+    session: str = "local",
+    depth: int = 0,
 ) -> LocalSession:
-    """Return a session of `agent` that is kept in memory. `given` holds the deps, if they are not the app's own."""
+    """Return a session of `agent` that is kept in memory. `given` holds the deps, if they are not the app's own.
+
+    `depth` is how many calls of other agents lie above it.
+    """
     agent.check()
-    head = {"tenant": "default", "session": "local", "agent": agent.name, "user": user, "platform": "local"}
+    head = {"tenant": "default", "session": session, "agent": agent.name, "user": user, "platform": "local"}
     settings = Settings(tuple(models), agent.options.instructions, tuple(agent.tools.values()), None)
-    local = _local_agent(agent, settings, _Deps(agent, given), clock, Wires())
+    place = _Place(_Deps(agent, given), clock, Wires(), _spawner(agent, clock, depth))
+    local = _local_agent(agent, settings, place)
     return LocalSession(local, MemorySession(clock, head), options=options, roles=roles)
 
 
-def _local_agent(base: Agent, settings: Settings, deps: _Deps, clock: Clock, wires: Wires) -> LocalAgent:
+def _spawner(agent: Agent, clock: Clock, depth: int) -> Spawn:
+    """Return what opens sessions for the calls of `agent` that ask other agents."""
+
+    def open_child(child: Agent, session: str, user: str) -> LocalSession:
+        models, given = child.chosen()
+        more: dict[str, Any] = {"options": Options(), "roles": {}, "session": session, "depth": depth + 1}
+        return open_local(child, models=models, given=given, clock=clock, user=user, **more)
+
+    return spawner(agent, open_child, depth=depth)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What stays of a session whatever its settings become."""
+
+    deps: _Deps
+    clock: Clock
+    wires: Wires
+    spawn: Spawn
+
+
+def _local_agent(base: Agent, settings: Settings, place: _Place) -> LocalAgent:
     """Return what a session needs of the agent `base` under these settings."""
     agent = _variant(base, settings)
-    around = Surroundings(report=wires.report, cancelled=wires.stopping)
+    around = Surroundings(report=place.wires.report, cancelled=place.wires.stopping)
 
     @asynccontextmanager
     async def scope() -> AsyncGenerator[Means]:
-        async with deps.held() as held, open_models(agent.options.models, base_dir=agent.home.base_dir, clock=clock) as opened:
-            yield agent.means(opened, Hands(agent.name, agent.tools, held, around))
+        models = open_models(agent.options.models, base_dir=agent.home.base_dir, clock=place.clock)
+        async with place.deps.held() as held, models as opened:
+            yield replace(agent.means(opened, Hands(agent.name, agent.tools, held, around)), spawn=place.spawn)
 
     def changed(to: Settings) -> LocalAgent:
-        return _local_agent(base, to, deps, clock, wires)
+        return _local_agent(base, to, place)
 
     decode = agent.output.decode if agent.output else _as_it_is
     attempts = agent.options.limits.paid_attempts
-    return LocalAgent(agent.table(), React(), scope, decode, attempts, wires, settings, changed)
+    return LocalAgent(agent.table(), React(), scope, decode, attempts, place.wires, settings, changed)
 
 
 def _variant(agent: Agent, to: Settings) -> Agent:

@@ -19,15 +19,15 @@ from turnyard.engine.bus import Compacted, EventBus
 from turnyard.engine.compaction import Compaction, FileOps, estimate_tokens
 from turnyard.engine.effects import AskModel, Effect, Failure, ModelAnswer, NoEffect, Parked, Result, RunTool, ToolResult
 from turnyard.engine.local_agent import LocalAgent
-from turnyard.engine.memory import CallRow, MemorySession
+from turnyard.engine.memory import MemorySession
 from turnyard.engine.messages import Message, messages_of
 from turnyard.engine.narration import Narration
 from turnyard.engine.options import Options, Settings, TurnDone, answered, guarded
+from turnyard.engine.outside import Outside
 from turnyard.engine.queues import MessageQueue
 from turnyard.engine.registry import Registry
 from turnyard.engine.runner import Means, Performer
 from turnyard.engine.runner import Run as RunCall
-from turnyard.records import ids
 from turnyard.records.commit import Commit, Say, TurnView
 from turnyard.records.log import COMPACTION, RESULT, LogRecord
 
@@ -176,7 +176,9 @@ class Run:
                 await self._turn(view)
             elif not await self._more():
                 return
-            if self.aborted or self._stopped:
+            # What an abort found outside a turn has woken the turn that waited for it, which is still to be closed.
+            to_close = self.memory.turn and self.memory.state == "ready"
+            if self._stopped or (self.aborted and not to_close):
                 return
 
     async def _more(self) -> bool:
@@ -184,9 +186,7 @@ class Run:
         shared, memory = self.shared, self.memory
         if not self._halted and memory.state == "idle" and take(shared.steering, memory):
             return True
-        if lifts := [row for row in memory.parked() if row.kind == "lift"]:
-            for row in lifts:
-                await self._lifted(row)
+        if await Outside(memory, shared.narration, self._means, self._stoppable).work():
             return True
         return not self._halted and memory.state == "idle" and take(shared.follow_ups, memory)
 
@@ -297,23 +297,6 @@ class Run:
         if not view.ended and view.code == "OK":
             view = transitions.commit(self.memory, view, Commit(ending="yield"))
         return view
-
-    # -- what is outside a turn ---------------------------------------------------------------------------------------
-
-    async def _lifted(self, row: CallRow) -> None:
-        """Run a lifted call here, where no other worker would."""
-        memory = self.memory
-        key = ids.idempotency_key(memory.head["tenant"], memory.head["session"], row.turn, row.call)
-        view = TurnView(
-            "OK", "local", memory.store, row.turn, memory.epoch, memory.rev, tuple(r for r in memory.log if r.is_entry), head=memory.head
-        )
-        result = await self._stoppable(self._means.run(view, RunTool(row.row(), row.name, row.args, key)))
-        if isinstance(result, Parked):
-            result = ToolResult(f"{row.name} is lifted and cannot park", is_error=True)
-        if result is None:
-            memory.outcome(row.call, "cancelled", None)
-        else:
-            memory.outcome(row.call, "error" if result.is_error else "result", {"content": result.content, "is_error": result.is_error})
 
     # -- what is told -------------------------------------------------------------------------------------------------
 

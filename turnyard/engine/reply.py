@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 from turnyard.engine.arguments import Arguments, read_arguments
@@ -17,7 +18,7 @@ from turnyard.engine.effects import Failure, ToolFact, ToolTable
 from turnyard.ports import AskedCall, Done
 from turnyard.records import ids
 from turnyard.records.commit import CallKind, Commit, NewCall, Note, Row, Say, TurnView
-from turnyard.records.log import CALL, NOTICE, LogRecord
+from turnyard.records.log import ASSISTANT, CALL, NOTICE, RESULT, LogRecord
 
 MAX_CORRECTIONS = 2
 _PLAIN = ToolFact()
@@ -29,13 +30,22 @@ _NAME_CHARS = 64
 
 def say(view: TurnView, facts: ToolTable, done: Done) -> Commit:
     """Return the commit of one answer."""
-    usage = {"model_calls": 1} | (done.usage or {})
+    usage = _with_children(view, {"model_calls": 1} | (done.usage or {}))
     body = {"text": done.text, "usage": done.usage, "model": done.model, "finish": done.finish}
     if not done.calls:
         return _reply(view, facts, body, usage)
     calls = _new_calls(view, facts, done.calls)
     out = lanes(view) if done.text else ()
     return Commit(append=(Say(body, calls),), start=_starts(view, facts, calls), usage=usage, lanes=out)
+
+
+def _with_children(view: TurnView, usage: dict[str, int]) -> dict[str, int]:
+    """Add what the children used whose results the model reads with this answer: each result is read first by one answer."""
+    for entry in takewhile(lambda e: e.type != ASSISTANT, reversed(view.entries)):
+        used: dict[str, int] = entry.body.get("usage") or {} if entry.type == RESULT and entry.kind == "child" else {}
+        for name, n in used.items():
+            usage[name] = usage.get(name, 0) + n
+    return usage
 
 
 def fail(view: TurnView, failure: Failure) -> Commit:

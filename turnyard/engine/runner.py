@@ -23,6 +23,7 @@ from turnyard.records.log import LogRecord
 Run = Callable[[TurnView, RunTool], Awaitable[ToolResult | Parked]]
 Instruct = Callable[[TurnView], Awaitable[str]]
 Prepare = Callable[[TurnView], Awaitable[Sequence[str]]]
+Spawn = Callable[[TurnView, RunTool], Awaitable[tuple[str, dict[str, Any]]]]
 Show = Callable[[Sequence[LogRecord]], Sequence[LogRecord]]
 
 
@@ -42,6 +43,8 @@ class Means:
     `instruct` gives the system message and is asked once per turn. `on_delta` is told of every streamed piece; it
     must not block. `prepare` is asked each time before the model is: it returns the pairs (group_key) of the notices that
     are over, which are taken out of the log with the answer. `show` says what of the log the model is shown; None: all of it.
+    `spawn` has the agent that a call of kind child asks do its work, and returns the call's outcome and body; it never raises.
+    None where that is done elsewhere.
     """
 
     models: Sequence[Model]
@@ -52,6 +55,7 @@ class Means:
     on_delta: Callable[[TurnView, Delta], None] | None = None
     prepare: Prepare | None = None
     show: Show | None = None
+    spawn: Spawn | None = None
 
 
 class Performer:

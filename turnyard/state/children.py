@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from turnyard.errors import InvalidInput
-from turnyard.records import ids
+from turnyard.records import children, ids
 from turnyard.records.input import message_body
 from turnyard.records.jobs import TERMINAL, Job
 from turnyard.records.messages import UserMessage
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from turnyard.records.messages import Cause
     from turnyard.state.yard import Shard, Yard
 
-MOST_DEEP = 4
 PLATFORM = "child"
 
 
@@ -94,7 +93,7 @@ async def read_child_call(shard: Shard, store: str, call: str) -> ChildCall | No
     )
 
 
-async def start_child(yard: Yard, asked: ChildCall, manifest: Manifest | None, *, now_ms: int, most_deep: int = MOST_DEEP) -> None:
+async def start_child(yard: Yard, asked: ChildCall, manifest: Manifest | None, *, now_ms: int, most_deep: int = children.MOST_DEEP) -> None:
     """Start the session that works for a call, once; a call that cannot have one gets an error instead.
 
     `manifest` is that of the agent asked for, None when nobody ever published it. `now_ms` is the server's time: the child may take
@@ -107,11 +106,11 @@ async def start_child(yard: Yard, asked: ChildCall, manifest: Manifest | None, *
     body = None
     if refusal is None:
         try:
-            body = message_body(_input(asked.args))
+            body = message_body(children.child_input(asked.args))
         except InvalidInput as error:
             refusal = str(error)
     if manifest is None or body is None:
-        await _settle(yard, asked.shard, asked.store, asked.call, outcome="error", body=_error(f"{refusal}; no session was started"))
+        await _settle(yard, asked.shard, asked.store, asked.call, outcome="error", body=children.no_child(str(refusal)))
         return
     accepted = await accept_message(yard, _message(yard, asked, manifest, body, left_ms=asked.deadline_ms - now_ms))
     if accepted.code == "duplicate" and accepted.entry in TERMINAL:
@@ -120,23 +119,15 @@ async def start_child(yard: Yard, asked: ChildCall, manifest: Manifest | None, *
     elif accepted.code == "accepted":
         await _stop_if_late(yard, asked)
     elif accepted.code != "duplicate":
-        await _settle(yard, asked.shard, asked.store, asked.call, outcome="error", body=_error(f"no session was started: {accepted.code}"))
+        await _settle(yard, asked.shard, asked.store, asked.call, outcome="error", body=children.no_child(accepted.code))
 
 
 def _refusal(asked: ChildCall, manifest: Manifest | None, most_deep: int) -> str | None:
     if manifest is None:
         return f"no worker has ever published the agent {asked.agent!r}"
     if asked.depth >= most_deep:
-        return f"agents may call each other {most_deep} deep and this call would go deeper"
+        return children.too_deep(most_deep)
     return None
-
-
-def _input(args: dict[str, Any]) -> Any:
-    """Return what the child is told: the argument `input`, or all arguments as JSON when there is none."""
-    given = args.get("input")
-    if isinstance(given, str | list):
-        return given  # pyright: ignore[reportUnknownVariableType] - judged by message_body
-    return orjson.dumps(args if given is None else given).decode() if args else ""
 
 
 def _message(yard: Yard, asked: ChildCall, manifest: Manifest, body: dict[str, Any], *, left_ms: int) -> UserMessage:
@@ -198,27 +189,11 @@ async def _settle(yard: Yard, shard: int, store: str, call: str, *, outcome: str
 
 
 def outcome_of(job: Job) -> tuple[str, dict[str, Any]]:
-    """Return the outcome and the result body that a child's job means for the call it worked for.
-
-    `content` is what the model reads; a strategy finds `state`, `output` or `code` and `partial`, and the `usage` of the child and all
-    below it.
-    """
-    facts: dict[str, Any] = {"state": job.state, "session": job.session, "job": job.id, "usage": job.usage}
+    """Return the outcome and the result body that a child's job means for the call it worked for."""
+    facts: dict[str, Any] = {"session": job.session, "job": job.id, "usage": job.usage}
     if job.state == "succeeded":
         said = job.output or {"text": "", "output": ""}
-        more = {"output": said["output"]} if said["output"] != said["text"] else {}
-        return "result", {"content": said["text"], "is_error": False} | facts | more
+        return children.answered(said["text"], said["output"], facts)
     if job.state == "cancelled":
-        return "cancelled", _error(_with_partial(f"{job.agent} was cancelled ({job.cause or 'user'})", job)) | facts | {"code": "cancelled"}
-    error = job.error or {}
-    code = str(error.get("code", "internal"))
-    reason = f"{job.agent} failed ({code}): {error.get('message', 'no reason is known')}"
-    return "error", _error(_with_partial(reason, job)) | facts | {"code": code, "partial": job.partial}
-
-
-def _with_partial(reason: str, job: Job) -> str:
-    return f"{reason}\nIt had said: {job.partial}" if job.partial else reason
-
-
-def _error(reason: str) -> dict[str, Any]:
-    return {"content": f"ERROR: {reason}", "is_error": True}
+        return children.cancelled(job.agent, job.cause or "user", job.partial, facts)
+    return children.failed(job.agent, job.error or {}, job.partial, facts)
