@@ -96,7 +96,7 @@ class Apps:
             table = agent.table(secret_hash=self._secret_hash)
             decode = self._decoder(yard, agent.name, options.decode_state) if options.decode_state else None
             served[agent.name] = Served(
-                serial=manifest.serial, table=table, attempts=options.limits.paid_attempts, means=means, decode_state=decode
+                serial=manifest.serial, table=table, attempts=options.limits.bounds.attempts or 1 << 30, means=means, decode_state=decode
             )
         return served
 

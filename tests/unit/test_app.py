@@ -69,7 +69,7 @@ def test_a_declaration_that_could_not_run_is_refused_when_it_is_made() -> None:
     assert "pool 'GPU'" in refused(pool="GPU")
 
 
-@pytest.mark.parametrize(("limit", "value"), [("parallel_tools", 0), ("paid_attempts", 0), ("tool_calls", -1), ("tokens", -5)])
+@pytest.mark.parametrize(("limit", "value"), [("parallel_tools", 0), ("paid_attempts", 0), ("tool_calls", -2), ("tokens", -5)])
 def test_a_limit_that_makes_no_sense_is_refused(limit: str, value: int) -> None:
     with pytest.raises(ConfigError, match=f"{limit}={value}"):
         Limits(**{limit: value})
@@ -151,7 +151,7 @@ def test_a_version_changes_with_the_declaration_and_only_with_it() -> None:
 
 def test_the_engine_is_told_how_long_each_kind_of_call_may_wait() -> None:
     table = App().agent("a", model="openai:x", tools=[add, render, order], limits=Limits(model_calls=0)).table()
-    assert table.model_calls == 100
+    assert table.bounds.model_calls == 100
     assert {name: fact.timeout_ms for name, fact in table.tools.items()} == {"add": None, "render": 60_000, "order": 5000}
     assert (table.tools["render"].queue, table.tools["render"].idempotent) == ("gpu", True)
 

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
@@ -20,7 +20,7 @@ from turnyard.app.limits import Limits
 from turnyard.app.models import ModelSpec
 from turnyard.app.output import Output
 from turnyard.clock import SystemClock
-from turnyard.engine.effects import DAY_MS, DEFAULT_MODEL_CALLS, ToolFact, ToolTable
+from turnyard.engine.effects import DAY_MS, ToolFact, ToolTable
 from turnyard.engine.local import LocalSession, RunResult
 from turnyard.engine.options import LocalOptions, Options
 from turnyard.engine.registry import Converter
@@ -160,7 +160,7 @@ class Agent:
             mode=options.mode,
             complete_when=options.complete_when,
             strategy=options.strategy,
-            limits=asdict(options.limits),
+            limits=options.limits.to_json(),
             models=tuple(m if isinstance(m, str) else type(m).__name__ for m in options.models),
             output_schema=self.output.schema if self.output else None,
             tools=tuple(t.facts() for t in self.tools.values()),
@@ -173,10 +173,8 @@ class Agent:
         limits = self.options.limits
         return ToolTable(
             tools={name: _fact(one) for name, one in self.tools.items()},
-            model_calls=limits.model_calls if limits.model_calls > 0 else DEFAULT_MODEL_CALLS,
-            tool_calls=limits.tool_calls,
-            tokens=limits.tokens,
-            parallel=limits.parallel_tools,
+            bounds=limits.bounds,
+            parallel=limits.parallel,
             forced_terminal=self.options.terminal_tool,
             secret_hash=secret_hash,
             read_output=self.output.read if self.output else None,

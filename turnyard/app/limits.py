@@ -1,33 +1,116 @@
-"""How much one turn of an agent may do before it is stopped."""
+"""How much one turn of an agent may do before it is stopped, and how patient it is."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import Any
 
-from turnyard.engine.effects import DEFAULT_MODEL_CALLS
+from turnyard.engine.bounds import (
+    DEFAULT_ATTEMPTS,
+    DEFAULT_MODEL_CALLS,
+    DEFAULT_RETRY_BASE_MS,
+    DEFAULT_SOFT_RATIO,
+    UNLIMITED,
+    Bounds,
+)
 from turnyard.errors import ConfigError
+
+_ALL_AT_ONCE = 1 << 30
+_AT_LEAST = {
+    "model_calls": 0,
+    "tool_calls": 0,
+    "tokens": 0,
+    "cost": 0,
+    "continuations": 0,
+    "segment_steps": 1,
+    "paid_attempts": 1,
+    "parallel_tools": 1,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The bounds of one turn; None is no bound.
+    """The bounds of one turn; None or -1 is no bound.
 
-    `model_calls` and `tool_calls` count calls; 0 model calls mean the default of 100. `tokens` counts input and output
-    together. `parallel_tools` is how many plain calls of one answer run at once, 1 meaning one after the other.
-    `paid_attempts` is how often one step may ask the model when the failure may pass.
+    Args:
+        model_calls: how often the turn may ask the model, messages that arrive meanwhile included; 0 means the default of 100.
+        tool_calls: how many calls it may make. The results of the last one are still read; one more stops the turn.
+        tokens: input and output together. A turn that has used them up is stopped before the next model call.
+        cost: money, as far as the provider reports it (`cost_micros` of an answer's usage is millionths of it).
+        active: how long the turn may run on workers, waits left out: a timedelta, or seconds.
+        paid_attempts: how often one step may ask the model when the failure may pass.
+        parallel_tools: how many plain calls of one answer run at once, 1 meaning one after the other.
+        continuations: how often turn_stopping hooks may let one turn go on; 0 is never.
+        segment_steps: after so many model calls in a row without a new message the hooks are asked; nobody goes on: the turn fails.
+        soft_ratio: from this share of a bound on the model is told, once, to finish; between 0 and 1.
+        retry_base: what the first retry waits, each further one twice as long: a timedelta, or seconds.
+
+    Raises:
+        ConfigError: a value makes no sense; the message names it.
     """
 
-    model_calls: int = DEFAULT_MODEL_CALLS
+    model_calls: int | None = DEFAULT_MODEL_CALLS
     tool_calls: int | None = None
     tokens: int | None = None
-    parallel_tools: int = 1
-    paid_attempts: int = 3
+    cost: float | None = None
+    active: timedelta | float | None = None
+    paid_attempts: int | None = DEFAULT_ATTEMPTS
+    parallel_tools: int | None = 1
+    continuations: int | None = 0
+    segment_steps: int | None = None
+    soft_ratio: float = DEFAULT_SOFT_RATIO
+    retry_base: timedelta | float = timedelta(milliseconds=DEFAULT_RETRY_BASE_MS)
 
     def __post_init__(self) -> None:
-        for name in ("parallel_tools", "paid_attempts"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"Limits({name}={getattr(self, name)}): it must be at least 1")
-        for name in ("tool_calls", "tokens"):
+        for name, least in _AT_LEAST.items():
             value = getattr(self, name)
-            if value is not None and value < 0:
-                raise ConfigError(f"Limits({name}={value}): it must not be negative; leave it out for no bound")
+            if value is not None and value != UNLIMITED and not value >= least:
+                raise ConfigError(f"Limits({name}={value}): it must be at least {least}; leave it out, or -1, for no bound")
+        if not 0 < self.soft_ratio < 1:
+            raise ConfigError(f"Limits(soft_ratio={self.soft_ratio}): it must be between 0 and 1, both left out")
+        for name in ("active", "retry_base"):
+            value = getattr(self, name)
+            if value is not None and value != UNLIMITED and not _ms(value) > 0:
+                raise ConfigError(f"Limits({name}={value}): it must be longer than nothing: a timedelta, or seconds")
+        if self.retry_base == UNLIMITED:
+            raise ConfigError("Limits(retry_base=-1): a retry cannot wait for ever; give a timedelta, or seconds")
+
+    @property
+    def bounds(self) -> Bounds:
+        """Return what the engine goes by."""
+        return Bounds(
+            model_calls=_bound(self.model_calls or (None if self.model_calls is None else DEFAULT_MODEL_CALLS)),
+            tool_calls=_bound(self.tool_calls),
+            tokens=_bound(self.tokens),
+            cost_micros=None if _none(self.cost) else round((self.cost or 0) * 1_000_000),
+            active_ms=None if self.active is None or _none(self.active) else _ms(self.active),
+            continuations=_bound(self.continuations),
+            segment_steps=_bound(self.segment_steps),
+            soft_ratio=self.soft_ratio,
+            attempts=_bound(self.paid_attempts),
+            retry_base_ms=_ms(self.retry_base),
+        )
+
+    @property
+    def parallel(self) -> int:
+        """Return how many plain calls of one answer run at once."""
+        return _bound(self.parallel_tools) or _ALL_AT_ONCE
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the limits as a manifest shows them, times in seconds."""
+        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: value.total_seconds() if isinstance(value, timedelta) else value for name, value in given.items()}
+
+
+def _none(value: object) -> bool:
+    return value is None or value == UNLIMITED
+
+
+def _bound(value: int | None) -> int | None:
+    return None if value == UNLIMITED else value
+
+
+def _ms(value: timedelta | float) -> int:
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    return round(seconds * 1000)

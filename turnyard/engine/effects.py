@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from turnyard.engine.bounds import Bounds, Budget
 from turnyard.ports import Done
 from turnyard.records.commit import CallKind, Commit, Row
 
 DAY_MS = 86_400_000
-DEFAULT_MODEL_CALLS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +32,18 @@ class ToolFact:
 class ToolTable:
     """What the turn has to know of its agent.
 
-    `model_calls` and `tool_calls` bound one turn; `tokens` (input and output together) too, None for no bound.
-    `parallel` is how many plain calls of one answer may run at once. With `forced_terminal` a reply that never called
+    `bounds` are those of one turn. `parallel` is how many plain calls of one answer may run at once. With `forced_terminal` a reply that never called
     that tool does not end the turn. `secret_hash` gives the hash of the token made for a call, None when calls have no
-    tokens. `read_output` turns the text of a reply into the agent's output and raises ValueError when it does not fit.
+    tokens. With `hooks` the agent has turn_stopping hooks. `read_output` turns the text of a reply into the agent's output and raises ValueError when it does not fit.
     """
 
     tools: Mapping[str, ToolFact] = field(default_factory=dict[str, ToolFact])
-    model_calls: int = DEFAULT_MODEL_CALLS
-    tool_calls: int | None = None
-    tokens: int | None = None
+    bounds: Bounds = field(default_factory=Bounds)
     parallel: int = 1
     forced_terminal: str | None = None
     secret_hash: Callable[[str], str] | None = None
     read_output: Callable[[str], Any] | None = None
+    hooks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +82,16 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class AskHooks:
-    """Ask the agent's turn_stopping hooks whether the turn ends here. `reason`: no_calls, step_limit or budget."""
+    """Ask the agent's turn_stopping hooks whether the turn ends here.
+
+    `reason`: no_calls, step_limit or budget. `steps` are the model calls of the turn so far, `segments` how often hooks went
+    on, `budget` what is left of the bounds.
+    """
 
     reason: Literal["no_calls", "step_limit", "budget"]
+    steps: int
+    segments: int
+    budget: Budget
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,14 @@ _KERNEL = "k"
 class Progress:
     """The kernel's own counters of one turn.
 
-    `retries` of the ask that is due, `errors` of the strategy in a row, `overflow` 1 when the ask was found too long once,
-    `no_fold` 1 after a summary failed, `folds` so far, `continuations` of turn_stopping hooks, `segment` model calls
+    `retries` of the ask that is due, `fold_retries` of the summary, `errors` of the strategy in a row, `overflow` 1 when the ask
+    was found too long and a fold is due, 2 when that fold is done, `too_long` what was said of it; `no_fold` 1 after a summary failed, `folds` so far, `continuations` of turn_stopping hooks, `segment` model calls
     when the segment began, `warned` a bit per notice already given, `cuts` answers in a row that repeated themselves.
     `model_calls`, `tool_calls`, `tokens` and `cost_micros` are of entries of this turn that were folded.
     """
 
     retries: int = 0
+    fold_retries: int = 0
     errors: int = 0
     overflow: int = 0
     no_fold: int = 0
@@ -37,11 +38,12 @@ class Progress:
     tool_calls: int = 0
     tokens: int = 0
     cost_micros: int = 0
+    too_long: str = ""
 
     @staticmethod
     def of(view: TurnView) -> Progress:
         """Return the progress of the turn that `view` shows."""
-        held: dict[str, int] = view.state.get(_KERNEL) or {}
+        held: dict[str, Any] = view.state.get(_KERNEL) or {}
         return Progress(**{f.name: held[f.name] for f in fields(Progress) if f.name in held})
 
     def into(self, state: dict[str, Any]) -> dict[str, Any]:

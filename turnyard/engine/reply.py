@@ -7,18 +7,19 @@ round and a late result must find the one call it belongs to.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
 from turnyard.engine.arguments import Arguments, read_arguments
 from turnyard.engine.batch import Batch, OpenCall, first_marks
+from turnyard.engine.budget import entries_of
 from turnyard.engine.effects import Failure, ToolFact, ToolTable
 from turnyard.ports import AskedCall, Done
 from turnyard.records import ids
 from turnyard.records.commit import CallKind, Commit, NewCall, Note, Row, Say, TurnView
-from turnyard.records.log import ASSISTANT, CALL, NOTICE, RESULT, LogRecord
+from turnyard.records.log import ASSISTANT, CALL, NOTICE, RESULT
 
 MAX_CORRECTIONS = 2
 _PLAIN = ToolFact()
@@ -54,17 +55,9 @@ def fail(view: TurnView, failure: Failure) -> Commit:
     return Commit(ending="finish", failure=error, lanes=lanes(view))
 
 
-def of_turn(view: TurnView) -> Iterator[LogRecord]:
-    """Yield the entries of the open turn, newest first. They are the last ones of the log."""
-    for entry in reversed(view.entries):
-        if entry.turn != view.turn:
-            return
-        yield entry
-
-
 def has_called(view: TurnView, name: str) -> bool:
     """Tell whether the turn has a call of this tool."""
-    return any(e.type == CALL and e.body.get("name") == name for e in of_turn(view))
+    return any(e.type == CALL and e.body.get("name") == name for e in entries_of(view))
 
 
 def lanes(view: TurnView) -> tuple[str, ...]:
@@ -93,7 +86,7 @@ def _reply(view: TurnView, facts: ToolTable, body: dict[str, Any], usage: dict[s
 
 def _unfit(view: TurnView, said: Say, usage: dict[str, int], reason: str) -> Commit:
     """Return the commit for a reply that is not the output the agent must give: corrected, but not for ever."""
-    corrected = sum(1 for e in of_turn(view) if e.type == NOTICE and (e.body.get("group"), e.body.get("key")) == (_TURN, _OUTPUT))
+    corrected = sum(1 for e in entries_of(view) if e.type == NOTICE and (e.body.get("group"), e.body.get("key")) == (_TURN, _OUTPUT))
     if corrected >= MAX_CORRECTIONS:
         failed = Failure("output_invalid", f"after {corrected} corrections the reply still does not fit the output: {reason}")
         return replace(fail(view, failed), append=(said,), usage=usage)

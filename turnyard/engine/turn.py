@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from turnyard.engine.batch import batch_effect, open_batch, result_commit, running_batch
+from turnyard.engine.budget import Stop, judge
 from turnyard.engine.effects import AskModel, Effect, Failure, ModelAnswer, NoEffect, Parked, Result, RunTool, ToolResult, ToolTable
 from turnyard.engine.pending import read_pending
-from turnyard.engine.reply import fail, has_called, lanes, of_turn, say
+from turnyard.engine.reply import fail, has_called, lanes, say
 from turnyard.records.commit import Clear, Commit, TurnView
 from turnyard.records.log import ASSISTANT, CALL, COMPACTION, RESULT, LogRecord
 
@@ -76,25 +77,11 @@ def _unseen(view: TurnView) -> list[LogRecord]:
 
 
 def _limit(view: TurnView, facts: ToolTable) -> Failure | None:
-    asked = called = tokens = 0
-    for entry in of_turn(view):
-        if entry.type == ASSISTANT:
-            asked += 1
-            usage: dict[str, int] = entry.body.get("usage") or {}
-            tokens += usage.get("input_tokens", 0) + usage.get("output_tokens", 0)
-        elif entry.type == CALL:
-            called += 1
-    if asked >= facts.model_calls:
-        return Failure("step_limit", _too_many(view, facts))
-    if facts.tool_calls is not None and called > facts.tool_calls:
-        return Failure("step_limit", f"the turn made {called} tool calls and may make {facts.tool_calls}; raise Limits(tool_calls=...)")
-    if facts.tokens is not None and tokens > facts.tokens:
-        return Failure("budget_exceeded", f"the turn used {tokens} tokens and may use {facts.tokens}; raise Limits(tokens=...)")
-    return None
-
-
-def _too_many(view: TurnView, facts: ToolTable) -> str:
+    stop = judge(view, facts.bounds)
+    if not isinstance(stop, Stop):
+        return None
     terminal = facts.forced_terminal
-    if terminal and not has_called(view, terminal):
-        return f"the model never called {terminal} in {facts.model_calls} model calls; the provider may ignore tool_choice"
-    return f"the turn asked the model {facts.model_calls} times without an end; raise Limits(model_calls=...)"
+    if terminal and stop.bound == "model_calls" and not has_called(view, terminal):
+        called = f"the model never called {terminal} in {facts.bounds.model_calls} model calls"
+        return Failure(stop.code, f"{called}; the provider may ignore tool_choice")
+    return Failure(stop.code, stop.message)

@@ -102,6 +102,11 @@ def call_id(store: str, turn: str, step: int, index: int) -> str:
     return f"call_{_b32(_digest(store, turn, str(step), str(index), size=10))}"
 
 
+def wait_id(store: str, turn: str, step: int) -> str:
+    """Return the id of the row that holds `turn` for a while after `step`."""
+    return f"wait_{_b32(_digest(store, turn, str(step), size=10))}"
+
+
 def child_session(tenant: str, session: str, call: str) -> str:
     """Return the session that works for a call of kind child: one for each call, the same however often it is started."""
     return f"c-{_b32(_digest(tenant, session, call))}"

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.engine.logs import TABLE, TURN, asked, batch, folded, got, noticed, row, said, user, view
+from turnyard.engine.bounds import Bounds
 from turnyard.engine.effects import AskModel, Failure, ModelAnswer, NoEffect, RunTool, ToolResult, ToolTable
 from turnyard.engine.turn import commit_after, next_effect
 from turnyard.ports import AskedCall, Done
@@ -89,29 +90,29 @@ def test_a_turn_is_stopped_at_its_model_calls_and_says_so() -> None:
     entries = [user(1)]
     for i in range(6):
         entries += [said(len(entries) + 1), asked(len(entries) + 2, f"c{i}"), got(len(entries) + 3, f"c{i}")]
-    table = replace(TABLE, model_calls=6)
+    table = replace(TABLE, bounds=Bounds(model_calls=6))
     failed = due(view(*entries), table)
     assert failed.ending == "finish"
     assert failed.failure is not None
     assert (failed.failure["code"], failed.failure["retryable"]) == ("step_limit", False)
     assert "6 times" in failed.failure["message"]
-    assert isinstance(next_effect(view(*entries), replace(TABLE, model_calls=7)), AskModel)
+    assert isinstance(next_effect(view(*entries), replace(TABLE, bounds=Bounds(model_calls=7))), AskModel)
 
 
 def test_only_the_open_turn_counts_towards_its_limits() -> None:
     before = [replace(e, turn="turn_0") for e in (user(1), said(2, "a"), user(3), said(4, "b"))]
-    assert isinstance(next_effect(view(*before, user(5)), replace(TABLE, model_calls=1)), AskModel)
+    assert isinstance(next_effect(view(*before, user(5)), replace(TABLE, bounds=Bounds(model_calls=1))), AskModel)
 
 
 def test_a_turn_is_stopped_beyond_its_tool_calls_and_tokens() -> None:
     two = view(user(1), said(2), asked(3, "c1"), asked(4, "c2"), got(5, "c1"), got(6, "c2"))
-    assert isinstance(next_effect(two, replace(TABLE, tool_calls=2)), AskModel)
-    assert (due(two, replace(TABLE, tool_calls=1)).failure or {})["code"] == "step_limit"
+    assert isinstance(next_effect(two, replace(TABLE, bounds=Bounds(tool_calls=2))), AskModel)
+    assert (due(two, replace(TABLE, bounds=Bounds(tool_calls=1))).failure or {})["code"] == "step_limit"
     spent = view(
         user(1), replace(said(2), body={"text": "", "usage": {"input_tokens": 90, "output_tokens": 11}}), asked(3, "c1"), got(4, "c1")
     )
-    assert isinstance(next_effect(spent, replace(TABLE, tokens=101)), AskModel)
-    assert (due(spent, replace(TABLE, tokens=100)).failure or {})["code"] == "budget_exceeded"
+    assert isinstance(next_effect(spent, replace(TABLE, bounds=Bounds(tokens=102))), AskModel)
+    assert (due(spent, replace(TABLE, bounds=Bounds(tokens=101))).failure or {})["code"] == "budget_exceeded"
 
 
 # -- an answer in words
@@ -167,7 +168,7 @@ def test_a_reply_that_does_not_fit_the_output_is_sent_back_twice_and_then_fails(
 
 @pytest.mark.spec("turn-13")
 def test_a_turn_that_must_end_with_a_tool_goes_on_until_then_and_names_it_when_it_never_came() -> None:
-    table = replace(TABLE, forced_terminal="add", model_calls=1)
+    table = replace(TABLE, forced_terminal="add", bounds=Bounds(model_calls=1))
     commit = after(view(user(1)), text="I am done", table=table)
     assert (commit.ending, commit.claim) == ("none", True)
     assert isinstance(commit.append[1], Note)
