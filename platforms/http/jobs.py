@@ -47,6 +47,7 @@ async def submit_job(request: Request, desk: At, tenant: Tenant) -> Response:
         delay_s=body.start_after,
         timeout_s=body.timeout_s,
         metadata=body.metadata,
+        role=body.role,
     )
     return await answer_submit(desk, submission, tenant=tenant, wait_s=wait_s)
 

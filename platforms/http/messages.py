@@ -47,6 +47,7 @@ async def send_message(session: SessionId, request: Request, desk: At, tenant: T
         delay_s=body.start_after,
         timeout_s=body.timeout_s,
         metadata=body.metadata,
+        role=body.role,
     )
     return await answer_submit(desk, submission, tenant=tenant, wait_s=wait_s)
 
@@ -104,7 +105,7 @@ async def get_messages(
 
 
 def _said(record: LogRecord) -> dict[str, Any]:
-    role = "user" if record.type == log.USER else "assistant"
+    role = str(record.body.get("role") or "user") if record.type == log.USER else "assistant"
     return {
         "object": "message",
         "seq": record.seq,

@@ -41,6 +41,7 @@ class _Options(Body):
     start_after: float = Field(0, ge=0, le=MAX_DELAY_S, description="seconds from now")
     timeout_s: float | None = Field(None, gt=0, le=MAX_DELAY_S, description="seconds from its start; then it is cancelled")
     metadata: dict[str, str] = Field(default_factory=dict[str, str])
+    role: str | None = Field(None, description="one of the agent's own roles; without it the message is the user's")
 
 
 class JobRequest(_Options):

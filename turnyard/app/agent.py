@@ -23,7 +23,7 @@ from turnyard.clock import SystemClock
 from turnyard.engine.effects import DAY_MS, ToolFact, ToolTable
 from turnyard.engine.local import LocalSession, RunResult
 from turnyard.engine.options import LocalOptions, Options
-from turnyard.engine.registry import Converter
+from turnyard.engine.registry import Converter, Registry
 from turnyard.engine.runner import Means, Model
 from turnyard.errors import ConfigError
 from turnyard.ports import Clock, Delta
@@ -72,6 +72,7 @@ class AgentOptions:
     model_settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     limits: Limits = field(default_factory=Limits)
     terminal_tool: str | None = None
+    roles: Mapping[str, Converter] = field(default_factory=dict[str, Converter])
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,7 @@ class Agent:
         self.name = name
         self.options = options
         self.tools: dict[str, AnyTool] = {}
+        self.registry = Registry(options.roles)
         self.output = Output(options.output, agent=name) if options.output is not None else None
         self._override: ContextVar[_Override | None] = ContextVar(f"override of {name}", default=None)
         for one in tools:
@@ -164,6 +166,7 @@ class Agent:
             models=tuple(m if isinstance(m, str) else type(m).__name__ for m in options.models),
             output_schema=self.output.schema if self.output else None,
             tools=tuple(t.facts() for t in self.tools.values()),
+            roles=tuple(sorted(options.roles)),
             app=self.home.spec,
         )
         return replace(bare, version=options.version or derive_version(bare))
@@ -187,7 +190,7 @@ class Agent:
             return await self._instructions(view, hands.deps)
 
         specs = tuple(t.spec() for t in self.tools.values())
-        return Means(models, hands.run, instruct, specs, self._model_settings(), on_delta)
+        return Means(models, hands.run, instruct, specs, self._model_settings(), on_delta, show=self.registry.shown)
 
     async def _instructions(self, view: TurnView, deps: Any) -> str:
         given = self.options.instructions

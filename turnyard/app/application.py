@@ -13,6 +13,7 @@ from typing import Any, Literal
 from turnyard.app.agent import Agent, AgentOptions, AnyTool, DecodeState, Instructions, Mode
 from turnyard.app.limits import Limits
 from turnyard.app.models import ModelSpec
+from turnyard.engine.registry import Converter
 from turnyard.errors import ConfigError, UnknownAgent
 from turnyard.records.manifest import Manifest
 
@@ -73,6 +74,7 @@ class App:
         model_settings: Mapping[str, Any] | None = None,
         limits: Limits | None = None,
         terminal_tool: str | None = None,
+        roles: Mapping[str, Converter] | None = None,
     ) -> Agent:
         """Declare an agent.
 
@@ -92,6 +94,7 @@ class App:
             model_settings: passed to the model with every request.
             limits: how far one turn may go.
             terminal_tool: a reply without a call of this tool does not end a turn.
+            roles: roles of your own that messages may have, each with what says what the model sees of such a message, None for nothing.
 
         Raises:
             ConfigError: a value cannot be used, or the name is taken.
@@ -115,6 +118,7 @@ class App:
             model_settings=dict(model_settings or {}),
             limits=limits or Limits(),
             terminal_tool=terminal_tool,
+            roles=dict(roles or {}),
         )
         made = Agent(self, name, options, tools)
         self._agents[name] = made

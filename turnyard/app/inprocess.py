@@ -71,7 +71,7 @@ def open_local(
     settings = Settings(tuple(models), agent.options.instructions, tuple(agent.tools.values()), None)
     place = _Place(_Deps(agent, given), clock, Wires(), _spawner(agent, clock, depth))
     local = _local_agent(agent, settings, place)
-    return LocalSession(local, MemorySession(clock, head), options=options, roles=roles)
+    return LocalSession(local, MemorySession(clock, head), options=options, roles={**agent.options.roles, **roles})
 
 
 def _spawner(agent: Agent, clock: Clock, depth: int) -> Spawn:

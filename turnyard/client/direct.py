@@ -90,6 +90,7 @@ class RedisClient:
         timeout_s: float | None = None,
         complete_when: CompleteWhen = "settled",
         metadata: Mapping[str, str] | None = None,
+        role: str | None = None,
     ) -> JobHandle:
         """Submit a job and return a handle on it; as `Client.submit`."""
         name, output_type = agent_name(agent)
@@ -106,6 +107,7 @@ class RedisClient:
             timeout_s=timeout_s,
             metadata=metadata or {},
             platform="redis",
+            role=role,
         )
         done = await submit(self.edge, submission, tenant=self._tenant, now_ms=self._clock.now_ms(), notify=True, read_back=False)
         return JobHandle(self, done.job.id, _shaped(done), output_type=output_type)

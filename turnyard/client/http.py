@@ -88,11 +88,12 @@ class Client:
         timeout_s: float | None = None,
         complete_when: str | None = None,
         metadata: Mapping[str, str] | None = None,
+        role: str | None = None,
     ) -> JobHandle:
         """Submit a job to an agent, given by name or as the object that an app declared; return a handle on it.
 
         Without a key one is made up, so that a repeat after a lost answer is the same job. A job that has not ended
-        `timeout_s` seconds after it may start is cancelled, its cause being `deadline`.
+        `timeout_s` seconds after it may start is cancelled, its cause being `deadline`. `role` is one of the agent's own.
 
         Raises:
             UnknownAgent: no worker ever published it.
@@ -101,7 +102,7 @@ class Client:
         """
         name, output_type = agent_name(agent)
         given = {"user": user, "mode": mode, "priority": priority, "start_after": start_after, "timeout_s": timeout_s}
-        more = {"complete_when": complete_when, "metadata": dict(metadata) if metadata else None}
+        more = {"complete_when": complete_when, "metadata": dict(metadata) if metadata else None, "role": role}
         body = {"agent": name, "input": input, "session": session, **more, **given}
         data = await self._connection.post("/v1/jobs", _present(body), key=idempotency_key)
         return JobHandle(self, data["id"], data, output_type=output_type)

@@ -24,7 +24,7 @@ class ToolFacts:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One agent as its workers run it. `serial` counts versions from 1 in order of first publication."""
+    """One agent as its workers run it. `roles` are those of its own that messages may have. `serial` counts versions from 1 in order of first publication."""
 
     name: str
     version: str
@@ -37,6 +37,7 @@ class Manifest:
     input_schema: dict[str, Any] | None = None
     output_schema: dict[str, Any] | None = None
     tools: tuple[ToolFacts, ...] = ()
+    roles: tuple[str, ...] = ()
     app: str = ""
     serial: int = 0
     published_at: int = 0
@@ -51,6 +52,7 @@ def parse_manifest(raw: bytes) -> Manifest:
     data: dict[str, Any] = orjson.loads(raw)
     data["tools"] = tuple(ToolFacts(**t) for t in data["tools"])
     data["models"] = tuple(data["models"])
+    data["roles"] = tuple(data.get("roles") or ())
     return Manifest(**data)
 
 

@@ -16,6 +16,7 @@ from turnyard import errors
 from turnyard.records import ids
 from turnyard.records.input import check_id, check_metadata, message_body
 from turnyard.records.jobs import Job
+from turnyard.records.manifest import Manifest
 from turnyard.records.messages import Accepted, CompleteWhen, Mode, UserMessage
 from turnyard.wire.edge import Edge
 
@@ -27,7 +28,7 @@ MAX_DELAY_S = 30 * 86_400
 class Submission:
     """A request for a job, as its sender wrote it. None means: what the agent or the route has as default.
 
-    `timeout_s` is how long the job may take once it may start, waiting for its turn included; then it is cancelled.
+    `role` is one of the agent's own, None the user's. `timeout_s` is how long the job may take once it may start, waiting for its turn included; then it is cancelled.
     """
 
     agent: str
@@ -42,6 +43,7 @@ class Submission:
     timeout_s: float | None = None
     metadata: Mapping[str, str] = field(default_factory=dict[str, str])
     platform: str = "http"
+    role: str | None = None
     pointer: str = "/input"
 
 
@@ -89,7 +91,7 @@ async def _message(edge: Edge, s: Submission, *, tenant: str, notify: bool) -> U
     manifest = await edge.manifest(check_id(s.agent, pointer="/agent"))
     if manifest is None:
         raise errors.UnknownAgent(f"no worker has ever published the agent {s.agent!r}: check its name, or start a worker that has it")
-    body = message_body(s.input, pointer=s.pointer)
+    body = message_body(s.input, pointer=s.pointer) | _role(s, manifest)
     metadata = check_metadata(s.metadata)
     session = _session(s, tenant)
     shard = edge.shard_of(ids.session_key(tenant, session))
@@ -118,6 +120,15 @@ def _session(s: Submission, tenant: str) -> str:
     if s.session is not None:
         return check_id(s.session, pointer="/session")
     return ids.new_session_id() if s.key is None else ids.keyed_session(tenant, check_id(s.key, pointer="/idempotency_key"))
+
+
+def _role(s: Submission, manifest: Manifest) -> dict[str, str]:
+    if s.role is None or s.role == "user":
+        return {}
+    if s.role not in manifest.roles:
+        known = ", ".join(("user", *manifest.roles))
+        raise errors.InvalidInput(f"the agent {s.agent} knows no messages of the role {s.role!r}; it knows {known}", pointer="/role")
+    return {"role": s.role}
 
 
 def _mode(name: str) -> Mode:

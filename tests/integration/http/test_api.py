@@ -19,7 +19,7 @@ from tests.integration.http.wire import wire_to
 from tests.processes import ROOT
 from tests.unit.http.server import reading
 from turnyard.client import Client, RedisClient, SyncClient
-from turnyard.errors import AlreadyFinished, JobCancelled, NotFound
+from turnyard.errors import AlreadyFinished, JobCancelled, NotFound, SessionBusy
 from turnyard.testing import wait_until
 
 
@@ -375,3 +375,25 @@ async def test_the_redis_client_of_another_tenant_sees_nothing(stack: Stack, cli
         await other.run("hello", "hi", session=session)
         assert len(await other.entries(session)) == 2
     assert len(await client.entries(session)) == 2
+
+
+@pytest.mark.spec("runner-48")
+async def test_a_session_that_runs_refuses_at_every_door_who_will_not_wait_and_queues_nothing(
+    client: Client, stack: Stack, http: httpx.AsyncClient
+) -> None:
+    session, gate = fresh(), fresh().replace("-", "_")
+    job = await client.submit("hello", f"once {gate}", session=session)
+
+    async def runs() -> bool:
+        return (await client.session(session))["state"] == "running"
+
+    await wait_until(runs, description="the session to run")
+    async with Client(stack.second_url) as second, RedisClient(stack.redis) as direct:
+        for other in (second, direct):
+            with pytest.raises(SessionBusy):
+                await other.submit("hello", "hi", session=session, mode="reject")
+        stack.app.open(gate)
+        assert (await job.result(timeout=30))["text"] == f"then: {gate} is open"
+        assert (await second.run("hello", "hi", session=session, mode="reject"))["text"] == "hello"
+    said = (await http.get(f"/v1/sessions/{session}/messages")).json()["data"]
+    assert [m["content"][0]["text"] for m in said if m["role"] == "user"] == [f"once {gate}", "hi"]
