@@ -104,7 +104,8 @@ def _local_agent(base: Agent, settings: Settings, place: _Place) -> LocalAgent:
     async def scope() -> AsyncGenerator[Means]:
         models = open_models(agent.options.models, base_dir=agent.home.base_dir, clock=place.clock)
         async with place.deps.held() as held, models as opened:
-            yield replace(agent.means(opened, Hands(agent.name, agent.tools, held, around)), spawn=place.spawn)
+            # what is shown is the session's to say, whose registry holds the agent's roles, too
+            yield replace(agent.means(opened, Hands(agent.name, agent.tools, held, around)), spawn=place.spawn, show=None)
 
     def changed(to: Settings) -> LocalAgent:
         return _local_agent(base, to, place)

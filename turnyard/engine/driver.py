@@ -188,7 +188,19 @@ class Run:
             return True
         if await Outside(memory, shared.narration, self._means, self._stoppable).work():
             return True
+        if memory.next_due_ms is not None:
+            await self._wait(memory.next_due_ms)
+            return True
         return not self._halted and memory.state == "idle" and take(shared.follow_ups, memory)
+
+    async def _wait(self, due_ms: int) -> None:
+        """Wait until a delay that holds the turn is over."""
+        clock = self.memory.clock
+        await self._stoppable(clock.sleep(max(0, due_ms - clock.now_ms()) / 1000))
+        if self.aborted:
+            self.memory.request_cancel()
+        else:
+            self.memory.expire()
 
     async def _turn(self, view: TurnView) -> None:
         while not view.ended:
