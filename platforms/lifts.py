@@ -31,7 +31,7 @@ class Lifts:
     def wanted(self, item: LaneItem) -> list[LogRecord]:
         """Return one record for each call that is to be relayed: of several relays only the last is worth a task."""
         found = {r.call: r for r in item.records if r.type in (PARKED, RELAYED) and r.kind == "lift" and r.call}
-        return list(found.values())
+        return sorted(found.values(), key=lambda r: r.seq)
 
     async def carry(self, shard: Shard, item: LaneItem, record: LogRecord) -> None:
         """Enqueue one call.

@@ -92,17 +92,33 @@ async def relay_once(shard: Shard, carrier: Carrier, *, loan_ms: int = lanes.LEA
     """
     items = await lanes.take_lane(shard, carrier.lane, lease_ms=loan_ms)
     for done, item in enumerate(items):
+        if drain is not None and drain.is_set():
+            await _give_back(shard, carrier.lane, items[done:], delay_ms=0)
+            break
         try:
-            for record in carrier.wanted(item):
-                if drain is not None and drain.is_set():
-                    await _give_back(shard, carrier.lane, items[done:], delay_ms=0)
-                    return len(items)
-                await carrier.carry(shard, item, record)
+            await _carry(shard, carrier, item, drain)
         except StoreUnavailable:
             await _give_back(shard, carrier.lane, items[done:], delay_ms=_AGAIN_MS)
             raise
-        await lanes.sent(shard, carrier.lane, item)
     return len(items)
+
+
+async def _carry(shard: Shard, carrier: Carrier, item: LaneItem, drain: asyncio.Event | None) -> None:
+    """Carry what one store owes, and say so. What cannot be carried, whatever the server does, must not hold up the rest for ever."""
+    for record in carrier.wanted(item):
+        if drain is not None and drain.is_set():
+            await _give_back(shard, carrier.lane, [item], delay_ms=0)
+            return
+        try:
+            await carrier.carry(shard, item, record)
+        except StoreUnavailable:
+            raise
+        except Exception as error:
+            fields = {"lane": carrier.lane, "session": item.session, "seq": record.seq}
+            log.exception("a record cannot be carried; it becomes a dead letter", extra=fields)
+            await lanes.give_up(shard, carrier.lane, item, record, reason=f"{type(error).__name__}: {error}")
+            return
+    await lanes.sent(shard, carrier.lane, item)
 
 
 async def _give_back(shard: Shard, lane: str, items: Sequence[LaneItem], *, delay_ms: int) -> None:

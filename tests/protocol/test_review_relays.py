@@ -99,3 +99,24 @@ async def test_of_several_relays_of_a_call_that_lie_behind_the_cursor_only_the_l
     queue = Queue(refused=0)
     assert await relay_once(scene.shard(), Lifts(cast("Any", queue))) == 1
     assert queue.jobs == [job_id(lift.id, 3)]
+
+
+async def test_a_record_that_nothing_can_be_made_of_becomes_a_letter_and_the_next_one_is_carried(scene: Scene) -> None:
+    view = await scene.open_turn(await scene.worker())
+    first, second = call(view, 0, "lift"), call(view, 1, "lift")
+    view = await scene.ask(view, first, second)
+    view = await scene.launch(view, first.id, secret=False, lanes=("arq",))
+    await scene.reply(await scene.launch(view, second.id, secret=False, lanes=("arq",)))
+
+    class Choking(Queue):
+        async def enqueue(self, task: LiftedTask, *, job: str, queue: str) -> bool:
+            if task.call == first.id:
+                raise ValueError("no such thing")
+            return await super().enqueue(task, job=job, queue=queue)
+
+    queue = Choking(refused=0)
+    while await relay_once(scene.shard(), Lifts(cast("Any", queue))):
+        pass
+    assert queue.taken == [second.id]
+    (letter,) = await scene.dead()
+    assert (letter[b"reason"], letter[b"la"]) == (b"delivery_failed", b"arq")

@@ -32,6 +32,7 @@ async def deadlines(scene: Scene) -> list[str]:
 # -- retry delays and timers
 
 
+@pytest.mark.spec("turn-55")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_delay_gives_the_slot_back_wakes_its_turn_and_leaves_nothing_behind(scene: Scene, kind: str) -> None:
     owner = await scene.worker()

@@ -152,7 +152,7 @@ class LocalSession:
             SessionBusy: a run is under way.
         """
         self._check_idle()
-        if self.memory.state == "ready" or self.has_queued or any(row.kind == "lift" for row in self.memory.parked()):
+        if self.memory.state == "ready" or self.has_queued or any(row.kind in ("lift", "child") for row in self.memory.parked()):
             await self._go(lambda: None)
 
     async def resolve(self, which: ParkedCall | str, value: Any = None, *, error: str | None = None) -> RunResult:
