@@ -65,8 +65,9 @@ class Fold:
 
     `messages` is the request to the summariser. `spans` are the stretches of seqs, ends included, that the summary stands
     for, `count` how many entries that is (summaries among them left out), `at` the seq it stands at, `low` the seq of the
-    oldest entry still visible after it. `before` is the size of the whole in tokens, `rest` that of what stays. `more`
-    tells that older entries are left, to be folded next.
+    oldest entry still visible after it. `before` is the size of the whole in tokens, `rest` that of what stays, `replaced`
+    that of what the summary stands for. `more` tells that older entries are left, to be folded next. The builder leaves
+    `key` to whoever performs the fold.
     """
 
     key: str
@@ -78,6 +79,7 @@ class Fold:
     before: int
     rest: int
     more: bool = False
+    replaced: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,129 +7,130 @@ once never changes and prompt caches hold. Text of tools is prompt: `<|` in it c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
-from turnyard.engine.texts import late_text, outcome_text
-from turnyard.engine.validity import Message, validity
-from turnyard.records.log import ASSISTANT, CALL, COMPACTION, RESULT, USER, LogRecord, position
+from turnyard.engine.groups import Group, Grouping
+from turnyard.engine.stubs import stub
+from turnyard.engine.texts import late_text, orphan_text, text_of
+from turnyard.engine.validity import Message, opened, paired
+from turnyard.records.log import COMPACTION, RESULT, USER, LogRecord, position
+
+Late = Literal["append", "replace"]
 
 _EMPTY = "(empty message)"
 
 
-def render(entries: Sequence[LogRecord], *, system: str = "", trusted: bool = False) -> list[Message]:
-    """Return the messages for one model call.
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How entries are shown.
 
-    `trusted` leaves the text of tools as it is, for servers that take no control tokens from content. The order is
-    that of the log, whatever the order of `entries`.
+    `trusted` leaves the text of tools as it is, for servers that take no control tokens from content. `pending` gives
+    the text for parked calls without a result. Texts of more than `above_chars` characters are shown as stubs, 0 for none.
     """
-    if any(position(after) < position(before) for before, after in pairwise(entries)):
-        entries = sorted(entries, key=lambda e: (position(e), e.type, e.call or ""))
-    draft = _Draft(trusted=trusted)
-    if system:
-        draft.messages.append({"role": "system", "content": system})
-    for entry in entries:
-        _RENDER.get(entry.type, _other)(draft, entry)
-    # The pass is for logs that a crash, a fold or another's entry has torn; an intact log is valid as it stands.
-    return draft.messages if draft.intact(1 if system else 0) else validity(draft.messages)
 
-
-@dataclass(slots=True)
-class _Draft:
-    """Messages so far. `owed` are the calls of the last assistant message without their result, in order."""
-
-    trusted: bool
-    messages: list[Message] = field(default_factory=list[Message])
-    names: dict[str, str] = field(default_factory=dict[str, str])
-    owed: list[str] = field(default_factory=list[str])
-    torn: bool = False
-
-    def intact(self, first: int) -> bool:
-        """Tell whether the messages need no repair; `first` is where the system message ends."""
-        return not (self.torn or self.owed or (len(self.messages) > first and self.messages[first]["role"] != "user"))
-
-    def user(self, content: Any) -> None:
-        """Add a user message."""
-        if self.owed:
-            self.torn = True
-        self.messages.append({"role": "user", "content": content or _EMPTY})
+    trusted: bool = False
+    pending: Mapping[str, str] = field(default_factory=dict[str, str])
+    above_chars: int = 0
 
     def guard(self, text: str) -> str:
         """Return text of a tool so that it cannot open a turn."""
         return text if self.trusted or "<|" not in text else text.replace("<|", "&lt;|")
 
-
-def _user(draft: _Draft, entry: LogRecord) -> None:
-    if "role" in entry.body:
-        return  # a role of somebody's own, which nobody here turned into words
-    draft.user(entry.body.get("parts") or entry.body.get("text"))
+    def short(self, entry: LogRecord, tool: str = "") -> str:
+        """Return what is shown of an entry's words."""
+        return stub(entry.seq, text_of(entry, tool), self.above_chars)
 
 
-def _assistant(draft: _Draft, entry: LogRecord) -> None:
-    text = entry.body.get("text")
-    if not text or entry.body.get("aborted"):
-        return
-    if draft.owed or (draft.messages and draft.messages[-1]["role"] == "assistant"):
-        draft.torn = True
-    draft.messages.append({"role": "assistant", "content": text})
+def render(
+    entries: Sequence[LogRecord],
+    *,
+    system: str = "",
+    trusted: bool = False,
+    late: Late = "append",
+    pending: Mapping[str, str] | None = None,
+) -> list[Message]:
+    """Return the messages for one model call.
+
+    `late` says whether the result of a call that was answered before is a message of its own or takes the place of
+    that answer. For `trusted` and `pending` see `Style`. The order is that of the log, whatever the order of `entries`.
+    """
+    grouping = Grouping(replace_late=late == "replace")
+    for entry in in_order(entries):
+        grouping.add(entry)
+    style = Style(trusted=trusted, pending=pending or {})
+    return assembled(system, (message for group in grouping.groups for message in group_messages(group, style)))
 
 
-def _call(draft: _Draft, entry: LogRecord) -> None:
-    call, name = entry.call or "", str(entry.body.get("name") or "unknown")
-    draft.names[call] = name
-    last: Message | None = draft.messages[-1] if draft.messages else None
-    if last is None or last["role"] != "assistant":
-        if draft.owed:
-            draft.torn = True
-        last = {"role": "assistant", "content": ""}
-        draft.messages.append(last)
-    asked = {"id": call, "type": "function", "function": {"name": name, "arguments": _arguments(entry)}}
-    last.setdefault("tool_calls", []).append(asked)
-    draft.owed.append(call)
+def in_order(entries: Sequence[LogRecord]) -> Sequence[LogRecord]:
+    """Return the entries in reading order; those that are in it already as they are."""
+    if any(position(after) < position(before) for before, after in pairwise(entries)):
+        return sorted(entries, key=lambda e: (position(e), e.type, e.call or ""))
+    return entries
 
 
-def _arguments(entry: LogRecord) -> str:
-    return orjson.dumps(entry.body.get("args") or {}).decode()
+def assembled(system: str, messages: Iterable[Message]) -> list[Message]:
+    """Return the messages of groups as a request's: the system message first, then one of the user."""
+    return opened([{"role": "system", "content": system}, *messages] if system else [*messages])
 
 
-def _result(draft: _Draft, entry: LogRecord) -> None:
+def group_messages(group: Group, style: Style) -> list[Message]:
+    """Return the messages of one group, valid by themselves but for who speaks first."""
+    if group.silent:
+        return []
+    return _answer(group, style) if group.answer else [{"role": "user", "content": _alone(group, style) or _EMPTY}]
+
+
+def _alone(group: Group, style: Style) -> Any:
+    """Return the content of an entry that is a message by itself."""
+    entry = group.entries[0]
+    if entry.type == USER:
+        return _user(entry, style)
+    if entry.type == COMPACTION:
+        return f"[compacted]\n{text_of(entry)}"
+    if entry.type != RESULT:
+        return f"[{entry.body.get('tag') or entry.type}] {style.short(entry)}"
+    call, text = entry.call or str(entry.seq), style.guard(style.short(entry, group.tool))
+    return late_text(group.tool, call, text, late=entry.late) if entry.aside else orphan_text(group.tool, call, text)
+
+
+def _user(entry: LogRecord, style: Style) -> Any:
+    parts, words = entry.body.get("parts"), text_of(entry)
+    if parts:
+        shown = stub(entry.seq, words, style.above_chars)
+        return parts if shown is words else shown
+    return style.short(entry) if words.strip() else ""
+
+
+def _answer(group: Group, style: Style) -> list[Message]:
+    """Return what the model said with its calls, and their results in the order of the calls."""
+    said: Message = {"role": "assistant", "content": "\n".join(style.short(entry) for entry in group.words)}
+    if not group.calls:
+        return [said]
+    said["tool_calls"] = [_asked(entry) for entry in group.calls]
+    names = {entry.call or "": _name(entry) for entry in group.calls}
+    draft = [said, *(_tool(group, entry, names, style) for entry in group.results)]
+    asked, answered = [e.call for e in group.calls], [e.call for e in group.results]
+    # the pass is for groups that a crash or another's entry has torn
+    intact = asked == answered and len(set(asked)) == len(asked) and all(asked)
+    return draft if intact else paired(draft, pending=style.pending)
+
+
+def _asked(entry: LogRecord) -> dict[str, Any]:
+    arguments = orjson.dumps(entry.body.get("args") or {}).decode()
+    return {"id": entry.call or "", "type": "function", "function": {"name": _name(entry), "arguments": arguments}}
+
+
+def _name(entry: LogRecord) -> str:
+    return str(entry.body.get("name") or "unknown")
+
+
+def _tool(group: Group, entry: LogRecord, names: Mapping[str, str], style: Style) -> Message:
     call = entry.call or str(entry.seq)
-    name = draft.names.get(call, "")
-    text = draft.guard(_result_text(entry, name, call))
-    if entry.aside:
-        draft.user(late_text(name, call, text, late=entry.late))
-        return
-    if draft.owed and draft.owed[0] == call:
-        del draft.owed[0]
-    else:
-        draft.torn = True
-    draft.messages.append({"role": "tool", "tool_call_id": call, "name": name, "content": text})
-
-
-def _result_text(entry: LogRecord, name: str, call: str) -> str:
-    body = entry.body
-    if "content" not in body:
-        return outcome_text(entry.outcome, name, call)
-    text = str(body["content"])
-    return f"ERROR: {text}" if body.get("is_error") and not text.startswith("ERROR:") else text
-
-
-def _compaction(draft: _Draft, entry: LogRecord) -> None:
-    draft.user(f"[compacted]\n{entry.body.get('text', '')}")
-
-
-def _other(draft: _Draft, entry: LogRecord) -> None:
-    draft.user(f"[{entry.body.get('tag') or entry.type}] {entry.body.get('text', '')}")
-
-
-_RENDER: dict[str, Callable[[_Draft, LogRecord], None]] = {
-    USER: _user,
-    ASSISTANT: _assistant,
-    CALL: _call,
-    RESULT: _result,
-    COMPACTION: _compaction,
-}
+    name = names.get(call, "")
+    text = style.guard(style.short(group.replaced.get(call, entry), name))
+    return {"role": "tool", "tool_call_id": call, "name": name, "content": text}

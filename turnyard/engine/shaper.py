@@ -7,14 +7,20 @@ older large entries become stubs, then a stretch of them is summarised, and what
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
 
-from turnyard.engine.effects import Fold
-from turnyard.engine.render import render
-from turnyard.engine.tokens import TokenEstimator, budget, estimate, list_tokens, tools_tokens
+from turnyard.engine import folding
+from turnyard.engine.effects import Failure, Fold, Summary
+from turnyard.engine.frame import Built, Frame
+from turnyard.engine.render import Late, Style
+from turnyard.engine.tail import pristine
+from turnyard.engine.tokens import TokenEstimator, budget, estimate, tools_tokens
+from turnyard.engine.transcript import Shape, Transcript
 from turnyard.ports import ToolSpec
 from turnyard.records.log import LogRecord
+
+FoldMode = Literal["auto", "force", "never"]
 
 DEFAULT_HEADROOM_TOKENS = 10_000
 RESERVE_PCT = 25
@@ -35,27 +41,10 @@ WINDOWS_TOKENS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Built:
-    """The messages of a request and their size with the tools in tokens.
-
-    `stubbed` entries are shown shortened; `dropped` ones are left out of this request alone. With `nothing_to_fold` a
-    fold was demanded and there is nothing that could be folded.
-    """
-
-    messages: list[dict[str, Any]]
-    tokens: int
-    stubbed: int = 0
-    dropped: int = 0
-    nothing_to_fold: bool = False
-
-
 class ContextBuilder(Protocol):
     """Makes a request of a log, or says what has to be summarised first."""
 
-    def build(
-        self, entries: Sequence[LogRecord], *, system: str, tools: Sequence[ToolSpec], fold: Literal["auto", "force", "never"] = "auto"
-    ) -> Built | Fold:
+    def build(self, entries: Sequence[LogRecord], *, system: str, tools: Sequence[ToolSpec], fold: FoldMode = "auto") -> Built | Fold:
         """Return the request for these entries, or the fold that must come before it.
 
         Raises:
@@ -72,9 +61,10 @@ class ShaperPolicy:
     nothing can be done, 0 for the budget. The newest `preserve_last_messages` messages and `preserve_last_tool_calls`
     exchanges (a call and its result) are never shortened. Older text over `lod_truncate_above_chars` characters is
     shown as a stub once the request is larger than the target, 0 for never; with `always_lod` at once.
-    `lod_headroom_tokens` is how far the target is under the budget: 0 for 10,000, below 0 for none. `late` says whether
-    the result of a call that was answered before is a message of its own or takes the place of that answer, at the cost
-    of the prompt cache. `trusted` leaves control tokens in the text of tools alone: only for servers that ignore them.
+    `lod_headroom_tokens` is how far the target is under the budget: 0 for 10,000, below 0 for none. The summariser is
+    given `summary_budget_tokens` at most, 0 for the budget. `late` says whether the result of a call that was answered
+    before is a message of its own or takes the place of that answer, at the cost of the prompt cache. `trusted` leaves
+    control tokens in the text of tools alone: only for servers that ignore them.
     """
 
     budget_tokens: int = 0
@@ -84,7 +74,8 @@ class ShaperPolicy:
     lod_headroom_tokens: int = 0
     always_lod: bool = False
     hard_budget_tokens: int = 0
-    late: Literal["append", "replace"] = "append"
+    summary_budget_tokens: int = 0
+    late: Late = "append"
     trusted: bool = False
 
     def target(self) -> int:
@@ -115,6 +106,9 @@ class Shaper:
     def __init__(self, policy: ShaperPolicy | None = None, *, count: TokenEstimator = estimate) -> None:
         self.policy = policy or ShaperPolicy()
         self._count = count
+        p = self.policy
+        self._transcript = Transcript(above_chars=p.lod_truncate_above_chars, late=p.late, trusted=p.trusted, count=count)
+        self._tools: tuple[tuple[ToolSpec, ...], int] = ((), 0)
 
     def build(
         self,
@@ -122,12 +116,83 @@ class Shaper:
         *,
         system: str = "",
         tools: Sequence[ToolSpec] = (),
-        fold: Literal["auto", "force", "never"] = "auto",
+        fold: FoldMode = "auto",
     ) -> Built | Fold:
-        """Return the request for these entries, which stand in reading order, or the fold that must come before it.
+        """Return the request for these entries, or the fold that must come before it.
+
+        `fold`: auto folds when the request does not fit otherwise; force folds whatever can be; never leaves the oldest
+        entries out of this request instead.
 
         Raises:
             ContextOverflow: it cannot be made to fit.
         """
-        messages = render(entries, system=system, trusted=self.policy.trusted)
-        return Built(messages, list_tokens(messages, self._count) + tools_tokens(tools, self._count), nothing_to_fold=fold == "force")
+        self._transcript.read(entries)
+        frame = Frame(system, self._tools_tokens(tools), self._count)
+        if fold == "force" or (fold == "auto" and self._goes_on()):
+            demanded = self._fold(self._kept())
+            if demanded is not None:
+                return demanded
+        if fold == "force":
+            return replace(self._shortened(frame, self._kept()), nothing_to_fold=True)
+        return self._untouched(frame) or self._shaped(frame, fold == "auto")
+
+    def summary_of(self, fold: Fold, text: str, *, usage: dict[str, int] | None = None) -> Summary | Failure:
+        """Return what the summariser's words make of a fold; a failure when there are none, or too many."""
+        return folding.summary_of(fold, text, usage=usage, count=self._count)
+
+    def _goes_on(self) -> bool:
+        """Tell whether the last fold left a stretch to be folded next."""
+        return self.policy.budget_tokens > 0 and folding.goes_on(self._transcript.newest_summary)
+
+    def _fits(self, size_tokens: int) -> bool:
+        target = self.policy.target()
+        return target <= 0 or size_tokens <= target
+
+    def _untouched(self, frame: Frame) -> Built | None:
+        """Return the request with everything whole, if that is within the target."""
+        parts = self._transcript.parts
+        whole = [part.whole for part in parts]
+        if self.policy.always_lod or not self._fits(frame.size(whole, self._transcript.whole_tokens)):
+            return None
+        return frame.built(parts, whole)
+
+    def _shaped(self, frame: Frame, may_fold: bool) -> Built | Fold:
+        """Return the request with stubs, or the fold that must come first, or the request with the oldest left out."""
+        kept = self._kept()
+        built = self._shortened(frame, kept)
+        if self._fits(built.tokens):
+            return built
+        found = self._fold(kept) if may_fold else None
+        if found is not None:
+            return found
+        hard = self.policy.hard()
+        return built if built.tokens <= hard else frame.squeezed(self._transcript.parts, self._shapes(kept), kept, hard)
+
+    def _shortened(self, frame: Frame, kept: frozenset[int]) -> Built:
+        return frame.built(self._transcript.parts, self._shapes(kept))
+
+    def _shapes(self, kept: frozenset[int]) -> list[Shape]:
+        """Return how each part is shown: large texts of those that are not kept whole as stubs."""
+        return [part.whole if part.group.index in kept else self._transcript.shortened(part) for part in self._transcript.parts]
+
+    def _kept(self) -> frozenset[int]:
+        return pristine(
+            [part.group for part in self._transcript.parts],
+            messages=self.policy.preserve_last_messages,
+            exchanges=self.policy.preserve_last_tool_calls,
+            last_answer=self._transcript.last_answer,
+        )
+
+    def _fold(self, kept: frozenset[int]) -> Fold | None:
+        p = self.policy
+        room = p.summary_budget_tokens or (max(p.budget_tokens, folding.MIN_ROOM_TOKENS) if p.budget_tokens > 0 else 0)
+        style = Style(trusted=p.trusted)
+        return folding.next_fold(
+            self._transcript, kept, above_chars=p.lod_truncate_above_chars, style=style, room_tokens=room, count=self._count
+        )
+
+    def _tools_tokens(self, tools: Sequence[ToolSpec]) -> int:
+        given = tuple(tools)
+        if given != self._tools[0]:
+            self._tools = given, tools_tokens(given, self._count)
+        return self._tools[1]

@@ -1,6 +1,13 @@
-"""What a model reads where no tool has spoken: one sentence per outcome, always saying what to do now."""
+"""What the words of an entry are, and what a model reads where no tool has spoken: a sentence that says what to do now."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import orjson
+
+from turnyard.records.log import CALL, RESULT, LogRecord
 
 _OUTCOMES = {
     "timeout": "No result: the call did not finish in time. Its effect is unknown; verify before repeating it.",
@@ -32,3 +39,34 @@ def late_text(name: str, call: str, content: str, *, late: bool) -> str:
     """Return the user message that brings the result of a call which was answered before."""
     when = "late result for the call that was given up" if late else "result for the earlier pending call"
     return f"[{name or 'tool'} {call}] {when}: {content}"
+
+
+def orphan_text(name: str, call: str, content: str) -> str:
+    """Return the user message that brings a result which answers no call that is shown."""
+    return f"[{name or 'tool'} {call or 'unknown'}] result for an earlier call: {content}"
+
+
+def text_of(entry: LogRecord, tool: str = "") -> str:
+    """Return the words of an entry, those of its parts joined; `tool` is the name of the tool that a result is of."""
+    body = entry.body
+    if entry.type == RESULT:
+        return _result_text(entry, tool)
+    if entry.type == CALL:
+        return orjson.dumps(body.get("args") or {}).decode()
+    if body.get("parts"):
+        return parts_text(body["parts"])
+    return str(body.get("text") or "")
+
+
+def parts_text(parts: Sequence[Any]) -> str:
+    """Return the texts of a message's parts, a line each."""
+    texts = [cast("dict[str, Any]", part).get("text") for part in parts if isinstance(part, dict)]
+    return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def _result_text(entry: LogRecord, tool: str) -> str:
+    body = entry.body
+    if "content" not in body:
+        return outcome_text(entry.outcome, tool, entry.call or str(entry.seq))
+    text = str(body["content"])
+    return f"ERROR: {text}" if body.get("is_error") and not text.startswith("ERROR:") else text

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from turnyard.engine.texts import INTERRUPTED
+from turnyard.engine.texts import INTERRUPTED, orphan_text
 
 Message = dict[str, Any]
 
-_OPENING = "[the conversation goes on]"
+OPENING: Message = {"role": "user", "content": "[the conversation goes on]"}
 
 
 @dataclass(slots=True)
@@ -40,14 +40,25 @@ def validity(messages: Sequence[Message], *, pending: Mapping[str, str] | None =
     `pending` gives, by call id, the text for a call that is known to be parked; any other call without a result is
     said to be interrupted. The given messages are not changed.
     """
+    return opened(paired(messages, pending=pending))
+
+
+def paired(messages: Sequence[Message], *, pending: Mapping[str, str] | None = None) -> list[Message]:
+    """Return the messages with every call and its result together; who speaks first is left as it is."""
     mended: list[Message] = []
-    for line in _opened(_merged(_paired(messages))):
+    for line in _merged(_lines(messages)):
         mended.append(line.message)
         mended.extend(_results(line.slots, pending or {}))
     return mended
 
 
-def _paired(messages: Sequence[Message]) -> list[_Line]:
+def opened(messages: list[Message]) -> list[Message]:
+    """Return the messages with one of the user first after the system's, as Anthropic and Gemini want it."""
+    at = next((i for i, message in enumerate(messages) if message["role"] not in ("system", "developer")), None)
+    return messages if at is None or messages[at]["role"] != "assistant" else [*messages[:at], dict(OPENING), *messages[at:]]
+
+
+def _lines(messages: Sequence[Message]) -> list[_Line]:
     """Give each result to the nearest preceding unanswered call with its id, since servers reuse ids in each round."""
     lines: list[_Line] = []
     unanswered: dict[str, list[_Slot]] = {}
@@ -70,8 +81,8 @@ def _paired(messages: Sequence[Message]) -> list[_Line]:
 
 def _as_user(message: Message) -> Message:
     """Return a result that answers no open call as a message of the user."""
-    name, call = message.get("name") or "tool", message.get("tool_call_id") or "unknown"
-    return {"role": "user", "content": f"[{name} {call}] result for an earlier call: {message.get('content') or ''}"}
+    content = orphan_text(message.get("name") or "", message.get("tool_call_id") or "", message.get("content") or "")
+    return {"role": "user", "content": content}
 
 
 def _merged(lines: list[_Line]) -> list[_Line]:
@@ -114,14 +125,6 @@ def _with_unique_ids(line: _Line) -> _Line:
         seen.add(fresh)
         slots.append(_Slot({**slot.call, "id": fresh}, slot.result))
     return _Line({**line.message, "tool_calls": [slot.call for slot in slots]}, slots)
-
-
-def _opened(lines: list[_Line]) -> list[_Line]:
-    """Let the first message after the system's be one of the user, as Anthropic and Gemini want it."""
-    at = next((i for i, line in enumerate(lines) if line.message["role"] not in ("system", "developer")), None)
-    if at is None or lines[at].message["role"] != "assistant":
-        return lines
-    return [*lines[:at], _Line({"role": "user", "content": _OPENING}, []), *lines[at:]]
 
 
 def _results(slots: list[_Slot], pending: Mapping[str, str]) -> list[Message]:

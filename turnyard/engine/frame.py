@@ -1,0 +1,99 @@
+"""How large a request is with everything around the log, and how it is put together.
+
+Around the log are the system message, the tools, and what is added so that the list is valid or honest: an opening,
+a note on what was left out. The size that is told is that of the list that is returned, to the token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from turnyard.engine.render import assembled
+from turnyard.engine.tokens import TokenEstimator, message_tokens
+from turnyard.engine.transcript import Part, Shape
+from turnyard.engine.validity import OPENING, Message
+from turnyard.errors import ContextOverflow
+from turnyard.records.log import COMPACTION
+
+_NOTHING = Shape((), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """The messages of a request and their size with the tools in tokens.
+
+    `stubbed` entries are shown shortened; `dropped` ones are left out of this request alone. With `nothing_to_fold` a
+    fold was demanded and there is nothing that could be folded.
+    """
+
+    messages: list[dict[str, Any]]
+    tokens: int
+    stubbed: int = 0
+    dropped: int = 0
+    nothing_to_fold: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What a request has besides the log. `tools_tokens` is the size of its tools."""
+
+    system: str
+    tools_tokens: int
+    count: TokenEstimator
+
+    def size(self, shapes: Iterable[Shape], total_tokens: int | None = None) -> int:
+        """Return the size of the request with these shapes, whose own sizes sum up to `total_tokens`, if that is known."""
+        shapes = list(shapes) if total_tokens is None else shapes
+        log_tokens = sum(shape.tokens for shape in shapes) if total_tokens is None else total_tokens
+        system = message_tokens({"role": "system", "content": self.system}, self.count) if self.system else 0
+        first = next((shape.messages[0] for shape in shapes if shape.messages), None)
+        opening = message_tokens(OPENING, self.count) if first is not None and first["role"] == "assistant" else 0
+        return self.tools_tokens + system + log_tokens + opening
+
+    def built(self, parts: Sequence[Part], shapes: Sequence[Shape], *, before: Shape = _NOTHING, dropped: int = 0) -> Built:
+        """Return the request of these parts in these shapes; `before` is shown first.
+
+        The messages are the caller's own: changing one changes no later request.
+        """
+        shown = [before, *shapes]
+        messages = assembled(self.system, (message.copy() for shape in shown for message in shape.messages))
+        stubbed = sum(_differing(part.whole, shape) for part, shape in zip(parts, shapes, strict=True) if shape.messages)
+        return Built(messages, self.size(shown), stubbed, dropped)
+
+    def squeezed(self, parts: Sequence[Part], shapes: Sequence[Shape], kept: Collection[int], limit_tokens: int) -> Built:
+        """Return the request with as many of the oldest parts that are not `kept` left out as it takes to fit the limit.
+
+        Raises:
+            ContextOverflow: what is kept alone does not fit.
+        """
+        shown = list(shapes)
+        size, dropped, note = self.size(shown), 0, _NOTHING
+        for index, part in enumerate(parts):
+            if size + note.tokens <= limit_tokens:
+                break
+            if index in kept or not part.whole.messages:
+                continue
+            size -= shown[index].tokens
+            shown[index] = _NOTHING
+            dropped += _stands_for(part)
+            note = self._note(dropped)
+        built = self.built(parts, shown, before=note, dropped=dropped)
+        if built.tokens > limit_tokens:
+            raise ContextOverflow(built.tokens, limit_tokens)
+        return built
+
+    def _note(self, dropped: int) -> Shape:
+        text = f"[note] {dropped} older entries are left out here, because the conversation is longer than the model can read at once."
+        message: Message = {"role": "user", "content": text}
+        return Shape((message,), message_tokens(message, self.count))
+
+
+def _differing(whole: Shape, shown: Shape) -> int:
+    return 0 if shown is whole else sum(a != b for a, b in zip(whole.messages, shown.messages, strict=True))
+
+
+def _stands_for(part: Part) -> int:
+    """Return how many entries a part is: a summary counts as those that it stands for."""
+    return sum(int(entry.body.get("count") or 1) if entry.type == COMPACTION else 1 for entry in part.group.entries)
