@@ -12,12 +12,15 @@ from dataclasses import dataclass, replace
 from turnyard.engine.bounds import UNLIMITED, Bounds, Budget
 from turnyard.engine.progress import Progress
 from turnyard.records.commit import TurnView
-from turnyard.records.log import ASSISTANT, CALL, LogRecord
+from turnyard.records.log import ASSISTANT, CALL, RESULT, LogRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """What one turn has used so far. `active_ms` is the time it ran on workers, its waits left out."""
+    """What one turn has used so far, `tokens` and cost with those of its children that have ended.
+
+    `active_ms` is the time it ran on workers, its waits left out.
+    """
 
     model_calls: int = 0
     tool_calls: int = 0
@@ -113,13 +116,13 @@ def carry(progress: Progress, view: TurnView, *, spans: Sequence[tuple[int, int]
 def _count(entries: Iterable[LogRecord]) -> Spent:
     asked = called = tokens = cost_micros = 0
     for entry in entries:
-        if entry.type == ASSISTANT:
-            asked += 1
+        asked += entry.type == ASSISTANT
+        called += entry.type == CALL
+        # what a child used comes with its result
+        if entry.type == ASSISTANT or (entry.type == RESULT and entry.kind == "child"):
             usage: dict[str, int] = entry.body.get("usage") or {}
             tokens += _tokens(usage)
             cost_micros += usage.get("cost_micros", 0)
-        elif entry.type == CALL:
-            called += 1
     return Spent(model_calls=asked, tool_calls=called, tokens=tokens, cost_micros=cost_micros)
 
 
