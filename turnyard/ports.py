@@ -116,7 +116,8 @@ class SessionStore(Protocol):
     4. Seen at once. What a commit wrote, every client of the session reads from then on; it makes nothing claimable.
     5. All or nothing. A commit happens whole or not at all, whoever dies or raises in the middle. So does a compaction, which is the
        commit of one summary: the summary is there and what it stands for is hidden, or neither. Hidden is not gone: `entry` has it.
-    6. Fenced. A commit for a view that is not the newest is refused whole; no row and no entry changes.
+    6. Fenced. A commit for a view that is not the newest changes nothing, no row and no entry. It is refused; one for the view that
+       this client's last commit was made for may be taken as that commit's repetition and answered as it was.
     7. One turn. One client at a time runs the session's turn; the others begin nothing.
     8. First outcome. The first outcome of a call stands. A later one changes nothing; a call that was given up for its deadline
        takes one late result more. An unknown call is an error, and past its deadline a call has the outcome timeout.

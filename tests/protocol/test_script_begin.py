@@ -227,3 +227,19 @@ async def _records_sent(scene: Scene, owner: str, known: turns.TurnView) -> list
     types = [fields[fields.index(b"t") + 1] for _, fields in records]
     assert types.pop(0) == b"turn/end"
     return types
+
+
+async def test_a_notice_that_was_cleared_while_the_last_step_ran_is_gone_from_a_known_view(scene: Scene) -> None:
+    owner = await scene.worker()
+    await scene.notice("full")
+    view = await scene.open_turn(owner, "one")
+    store = view.store
+    await scene.notice("", clear=True)
+    await scene.dispatch()
+    ended = await scene.reply(view)
+    known = replace(ended, store=store, last_seq=ended.entries[-1].seq)
+    await scene.say("two")
+    view = await scene.start(owner, known=known)
+    fresh = await scene.begin_as(owner, view.epoch)
+    assert fresh is not None
+    assert shown(view) == shown(fresh) == ["one", "=bye", "two"]

@@ -354,3 +354,19 @@ async def test_a_call_that_was_settled_before_it_parked_leaves_its_row_only_for_
     await scene.pass_ms(8 * DAY_MS)
     await scene.tick()
     assert await scene.rows() == {}
+
+
+async def test_a_notice_that_is_cleared_while_a_turn_runs_is_gone_with_the_next_commit_whose_records_come_along_once(scene: Scene) -> None:
+    owner = await scene.worker()
+    await scene.notice("full")
+    view = await scene.open_turn(owner)
+    await scene.notice("", clear=True)
+    await scene.dispatch()
+    assert shown(view) == ["!full", "hello"]
+    view = await scene.commit(view, append=(Say({"text": "one"}), Note("notification", {"text": "aside"})))
+    assert shown(view) == ["hello", "=one", "!aside"]
+    view = await scene.commit(view, append=(Say({"text": "two"}),))
+    again = await scene.begin_as(owner, view.epoch)
+    assert again is not None
+    assert _same(view.entries, again.entries)
+    await scene.reply(view)

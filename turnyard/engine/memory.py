@@ -180,7 +180,8 @@ class MemorySession:
             row.late = body or {}
             self.inbox.append(Item("note", wake=True, body=row.late, call=call, outcome=outcome, late=True))
         elif row.outcome is not None:
-            return "duplicate" if (row.outcome, row.body) == (outcome, body) else "conflict"
+            first = row.body if row.late is None else row.late
+            return "duplicate" if first == body else "conflict"
         else:
             self.settle(row, outcome, body)
             if not row.awaited:

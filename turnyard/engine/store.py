@@ -7,30 +7,39 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from turnyard.engine import transitions
 from turnyard.engine.memory import MemorySession
+from turnyard.errors import FenceLost
 from turnyard.ports import Settled
 from turnyard.records.commit import Commit, TurnView
 from turnyard.records.log import LogRecord, visible
 from turnyard.records.notices import Notice, live, shown_notice
 
 
-@dataclass(frozen=True, slots=True)
 class MemoryStore:
     """A `SessionStore` on a session of this process."""
 
-    session: MemorySession
+    def __init__(self, session: MemorySession) -> None:
+        self.session = session
+        self._epoch = 0
 
     async def begin(self) -> TurnView | None:
-        """Take the session's turn, calls that are over given up first."""
-        self.session.expire()
-        return transitions.begin(self.session)
+        """Take the session's turn, calls that are over given up first; the turn that this client has already is answered again."""
+        session = self.session
+        if session.state == "running" and session.epoch == self._epoch:
+            return transitions.again(session)
+        session.expire()
+        view = transitions.begin(session)
+        self._epoch = 0 if view is None else view.epoch
+        return view
 
     async def commit(self, view: TurnView, change: Commit) -> TurnView:
         """Make one transition, whole."""
+        if view.epoch != self._epoch:
+            raise FenceLost(f"this client has not begun epoch {view.epoch} of the session")
         return transitions.commit(self.session, view, copy.deepcopy(change))
 
     async def publish(self, body: dict[str, Any]) -> str:

@@ -29,6 +29,11 @@ def begin(s: MemorySession) -> TurnView | None:
     return _view(s, frozenset())
 
 
+def again(s: MemorySession) -> TurnView:
+    """Return what the running turn shows; calls that were started before count as interrupted."""
+    return _view(s, frozenset())
+
+
 def commit(s: MemorySession, view: TurnView, change: Commit) -> TurnView:
     """Make one transition; return what the turn shows then.
 

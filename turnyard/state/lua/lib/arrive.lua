@@ -84,6 +84,7 @@ local function on_notice(h, e)
   end
   drop_notice(h, e.gr, e.ky, nil)
   record(h, tostring(h.so), false, 't', 'notice/cleared', 'gk', e.gr .. '\n' .. e.ky)
+  set(h, 'nc', tostring(h.so))
 end
 
 local function on_pause(h)

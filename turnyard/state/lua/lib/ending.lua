@@ -60,6 +60,7 @@ local function answer(h, code, ending, from, yield, first)
   local head = {h.ep, h.rv, h.tu, open and h.ts or '', cancelled(h) and h.cc or '', yield and 1 or 0, open and 1 or 0, ending or '', h.jb, h.tn, h.id, h.ag, math.max(0, h.fu - NOW), NOW, h.at, h.tv, h.us, h.pf, open and h[(select(2, seqs(h, h.ts)))] or 0, h.ta, h.ac + NOW - h.bg, h.sb}
   local rows, records, more = {}, {}, 0
   if open then
+    if h.nc == h.ts then set(h, 'nc', '') end
     for i, c in ipairs(pending(h)) do
       local r = row(h, h.ts, c)
       rows[i] = cjson.encode(r)
