@@ -72,7 +72,7 @@ async def _relay(shard: Shard, carrier: Carrier, drain: asyncio.Event, clock: Cl
     pause_s = _BUSY_S
     while not drain.is_set():
         try:
-            found = await relay_once(shard, carrier, loan_ms=loan_ms, drain=drain)
+            items = await _round(shard, carrier, loan_ms=loan_ms, drain=drain)
         except StoreUnavailable as error:
             if not backoff.failing:
                 fields = {"lane": carrier.lane, "shard": shard.n, "reason": str(error)}
@@ -80,8 +80,10 @@ async def _relay(shard: Shard, carrier: Carrier, drain: asyncio.Event, clock: Cl
             await clock.sleep(backoff.next_s())
             continue
         backoff.reset()
-        pause_s = _BUSY_S if found else min(pause_s * 1.5, _IDLE_S)
-        await clock.sleep(pause_s)
+        pause_s = _BUSY_S if items else min(pause_s * 1.5, _IDLE_S)
+        # A long log is read on at once: the record that woke the lane stands at its end.
+        if not any(len(item.records) >= lanes.PAGE for item in items):
+            await clock.sleep(pause_s)
 
 
 async def relay_once(shard: Shard, carrier: Carrier, *, loan_ms: int = lanes.LEASE_MS, drain: asyncio.Event | None = None) -> int:
@@ -90,6 +92,10 @@ async def relay_once(shard: Shard, carrier: Carrier, *, loan_ms: int = lanes.LEA
     Raises:
         StoreUnavailable: a server did not answer; what could not be given back is due again when its loan ends.
     """
+    return len(await _round(shard, carrier, loan_ms=loan_ms, drain=drain))
+
+
+async def _round(shard: Shard, carrier: Carrier, *, loan_ms: int, drain: asyncio.Event | None) -> list[LaneItem]:
     items = await lanes.take_lane(shard, carrier.lane, lease_ms=loan_ms)
     for done, item in enumerate(items):
         if drain is not None and drain.is_set():
@@ -100,7 +106,7 @@ async def relay_once(shard: Shard, carrier: Carrier, *, loan_ms: int = lanes.LEA
         except StoreUnavailable:
             await _give_back(shard, carrier.lane, items[done:], delay_ms=_AGAIN_MS)
             raise
-    return len(items)
+    return items
 
 
 async def _carry(shard: Shard, carrier: Carrier, item: LaneItem, drain: asyncio.Event | None) -> None:

@@ -7,17 +7,18 @@ import asyncio
 import pytest
 
 from platforms.children import Children
-from platforms.relays import relay_once
+from platforms.relays import relay_once, run_relays
 from tests.protocol.broken import Broken, snaps
 from tests.protocol.family import Family
 from tests.protocol.scene import DAY_MS, Scene, call
 from turnyard.errors import FenceLost
 from turnyard.records.children import MOST_DEEP
-from turnyard.records.commit import Answer, Commit, Park, Say
+from turnyard.records.commit import Answer, Commit, Note, Park, Say
 from turnyard.records.log import CALLED_OFF
 from turnyard.state import children, ingress
 from turnyard.state.explain import explain
-from turnyard.state.lanes import take_lane
+from turnyard.state.lanes import PAGE, take_lane
+from turnyard.testing import ManualClock, wait_until
 
 pytestmark = pytest.mark.asyncio
 
@@ -348,6 +349,25 @@ async def test_children_answers_and_a_cancel_that_come_during_a_slow_step_neithe
     assert sorted(r for r in family.results(on) if r.startswith("answer")) == sorted(f"answer {i}" for i in range(20))
     await scene.reply(on)
     assert [r.type for r in await scene.log() if r.type == CALLED_OFF] == []
+
+
+async def test_a_child_of_a_long_conversation_is_started_without_a_pause_at_every_page_of_its_log(scene: Scene, clean: str) -> None:
+    family = await Family.of(scene)
+    view = await scene.open_turn(family.owner, agent="bot")
+    view = await scene.commit(view, append=tuple(Note("notification", {"text": "x"}) for _ in range(3 * PAGE)))
+    await family.ask(view)
+    drain, clock = asyncio.Event(), ManualClock()
+    relays = asyncio.create_task(run_relays(scene.yard, drain, clock=clock, lifted_url=clean))
+
+    async def started() -> bool:
+        return bool(await scene.head(family.child()))
+
+    await wait_until(started, description="the child to be started although no time passes")
+    relays.cancel()
+    await asyncio.gather(relays, return_exceptions=True)
+    await family.finish()
+    await family.carry()
+    await scene.reply(await family.woken())
 
 
 async def test_a_session_that_waits_for_a_child_says_which_session_that_is(scene: Scene) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from turnyard.state.yard import Shard
 
 LEASE_MS = 30_000
+PAGE = 100  # records of one store that are lent at once
 MAX_AGE_MS = 24 * 3_600_000
 _FIRST_WAIT_MS, _LONGEST_WAIT_MS = 1_000, 3_600_000
 
