@@ -103,8 +103,7 @@ async def accept_notice(
     fields: dict[str, str | int] = {"id": session, "tn": tenant, "ag": agent, "po": pool, "pf": platform}
     fields |= {} if supersede else {"be": 1}
     fields |= {} if ttl_ms is None else {"tt": ttl_ms}
-    payload = orjson.dumps({**body, "group": group, "key": key})
-    args = ["notice", sid, event, _bucket(event), *_flat(fields), payload, group, key, 1 if clear else 0]
+    args = ["notice", sid, event, _bucket(event), *_flat(fields), orjson.dumps(body), group, key, 1 if clear else 0]
     return _accepted(await yard.shard_for(sid).run("accept", *args, oom=False, durable=True), session=session)
 
 
