@@ -302,6 +302,7 @@ async def test_tokens_are_summed_over_the_rounds_told_once_a_round_and_the_size_
     assert last.usage["active"] > again.usage["active"] + 90
 
 
+@pytest.mark.spec("runner-51")
 async def test_a_compaction_is_told_once_as_an_event_and_to_the_callback() -> None:
     told: list[Any] = []
     talk, heard = session(ScriptedModel(["a", "b"]), on_compaction=told.append)
