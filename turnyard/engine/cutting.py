@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from turnyard.engine.compaction import CHARS_PER_TOKEN, FileOps, check_cut, estimate_tokens, file_ops_of
+from turnyard.engine.compaction import CHARS_PER_TOKEN, Compaction, FileOps, check_cut, estimate_tokens, file_ops_of
 from turnyard.engine.memory import MemorySession
 from turnyard.engine.messages import SUMMARY, Message
 from turnyard.errors import InvalidInput
@@ -52,3 +52,10 @@ def _spans(folded: Sequence[LogRecord]) -> list[list[int]]:
     plain = [entry.seq for entry in folded if entry.type != COMPACTION]
     spans = [[plain[0], plain[-1]]] if plain else []
     return spans + [[entry.seq, entry.seq] for entry in folded if entry.type == COMPACTION]
+
+
+def compaction_of(record: LogRecord) -> Compaction:
+    """Return what a compaction's record says."""
+    body = record.body
+    files = FileOps.from_json(body.get("files") or {})
+    return Compaction(body["text"], body.get("before", 0), body.get("after", 0), body.get("count", 0), body.get("first_kept"), files)

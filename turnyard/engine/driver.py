@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 from turnyard.backoff import Backoff
 from turnyard.engine import transitions
 from turnyard.engine.bus import Compacted, EventBus
-from turnyard.engine.compaction import Compaction, FileOps, estimate_tokens
+from turnyard.engine.compaction import Compaction, estimate_tokens
+from turnyard.engine.cutting import compaction_of
 from turnyard.engine.effects import AskModel, Effect, Failure, ModelAnswer, NoEffect, Parked, Result, RunTool, ToolResult
 from turnyard.engine.local_agent import LocalAgent
 from turnyard.engine.memory import MemorySession
@@ -341,13 +342,6 @@ def take(queue: MessageQueue, memory: MemorySession) -> bool:
     for body in bodies:
         memory.accept(body)
     return bool(bodies)
-
-
-def compaction_of(record: LogRecord) -> Compaction:
-    """Return what a compaction's record says."""
-    body = record.body
-    files = FileOps.from_json(body.get("files") or {})
-    return Compaction(body["text"], body.get("before", 0), body.get("after", 0), body.get("count", 0), body.get("first_kept"), files)
 
 
 def _last(memory: MemorySession) -> int:

@@ -9,46 +9,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
-
-import orjson
 
 from turnyard.engine.bus import Compacted, EventBus
 from turnyard.engine.compaction import Compaction, FileOps
-from turnyard.engine.cutting import cut
-from turnyard.engine.driver import Run, Shared, compaction_of, take
+from turnyard.engine.cutting import compaction_of, cut
+from turnyard.engine.driver import Run, Shared, take
 from turnyard.engine.local_agent import LocalAgent
-from turnyard.engine.memory import CallRow, MemorySession, Settled
+from turnyard.engine.memory import MemorySession
 from turnyard.engine.messages import ASSISTANT, Image, Message, body_of, messages_of
 from turnyard.engine.narration import Narration
-from turnyard.engine.options import Options, Settings
+from turnyard.engine.options import Options
+from turnyard.engine.outcomes import give_outcome
 from turnyard.engine.queues import MessageQueue
 from turnyard.engine.registry import Converter, Registry
-from turnyard.engine.results import CallMade, ParkedCall, RunResult, calls_of
-from turnyard.errors import AlreadyDecided, Conflict, NotFound, SessionBusy
-from turnyard.records.log import ASSISTANT as ANSWER
-from turnyard.records.log import COMPACTION, LogRecord, visible
+from turnyard.engine.results import CallMade, LocalState, ParkedCall, RunResult, parked_of, result_of
+from turnyard.errors import Conflict, SessionBusy
+from turnyard.records.log import LogRecord, visible
 
 __all__ = ["CallMade", "LocalAgent", "LocalSession", "LocalState", "ParkedCall", "RunResult"]
 
 Content = str | Sequence[dict[str, Any]] | Message
-
-
-@dataclass(frozen=True, slots=True)
-class LocalState:
-    """A session at one moment. The containers are copies, what they hold is shared.
-
-    `settings` are those of the next run. `streaming_message` is what there is of the answer that is being given, None
-    between answers. `last_error` is why the last run failed or was aborted, None when it was not.
-    """
-
-    settings: Settings
-    messages: tuple[Message, ...]
-    is_streaming: bool
-    streaming_message: Message | None
-    pending_tool_calls: frozenset[str]
-    last_error: dict[str, Any] | None
 
 
 class LocalSession:
@@ -89,7 +71,7 @@ class LocalSession:
     @property
     def parked(self) -> tuple[ParkedCall, ...]:
         """Return the calls that wait outside, oldest first."""
-        return tuple(_parked(row) for row in self.memory.parked())
+        return parked_of(self.memory)
 
     @property
     def waiting(self) -> int:
@@ -165,12 +147,9 @@ class LocalSession:
             NotFound: no such call.
             AlreadyDecided: the call has another outcome; the first one stands. The same one again changes nothing.
         """
-        row = self._find(which)
-        body = {"content": _text(value) if error is None else error, "is_error": error is not None}
         start = _last(self.memory)
-        settled = self.memory.outcome(row.call, "result" if error is None else "error", body)
-        _check(settled, row)
-        if settled == "accepted":
+        row, new = give_outcome(self.memory, which, value, error)
+        if new:
             await self._settle()
         return self._result(row.jobs[-1] if row.jobs else None, start)
 
@@ -338,55 +317,9 @@ class LocalSession:
             else:
                 await self.run()
 
-    def _find(self, which: ParkedCall | str) -> CallRow:
-        wanted = which if isinstance(which, str) else which.call
-        found = self.memory.rows.get(wanted)
-        found = found or next((r for r in self.memory.rows.values() if r.correlation == wanted), None)
-        if found is None:
-            raise NotFound(f"no call {wanted!r} in this session")
-        return found
-
     def _result(self, job: str | None, start: int) -> RunResult:
-        memory = self.memory
-        records = [r for r in memory.log if r.seq > start]
-        said = [r for r in records if r.type == ANSWER]
-        text = next((r.body["text"] for r in reversed(said) if r.body.get("text")), "")
-        held = memory.jobs[job] if job else None
-        state = held.state if held else "failed" if self._last_error else "succeeded"
-        if memory.state == "parked" and state == "running":
-            state = "waiting"
-        output = said[-1].body.get("output") if said else None
-        return RunResult(
-            state=state,
-            text=text,
-            output=self._agent.decode(output) if output is not None else text,
-            calls=calls_of(records),
-            parked=self.parked,
-            usage=self._shared.usage(),
-            error=(held.error if held else None) or (self._last_error if state in ("failed", "cancelled") else None),
-            silent=bool(said) and not said[-1].body.get("text"),
-            cause=held.cause if held else None,
-            compactions=tuple(compaction_of(r) for r in records if r.type == COMPACTION),
-        )
+        return result_of(self.memory, job, start, usage=self._shared.usage(), error=self._last_error, decode=self._agent.decode)
 
 
 def _last(memory: MemorySession) -> int:
     return memory.log[-1].seq if memory.log else 0
-
-
-def _parked(row: CallRow) -> ParkedCall:
-    return ParkedCall(row.call, row.name, row.kind, row.args, row.deadline_ms, row.correlation)
-
-
-def _check(settled: Settled, row: CallRow) -> None:
-    if settled == "conflict":
-        raise AlreadyDecided(f"call {row.call} of {row.name} has the outcome {row.outcome}; the first one stands")
-    if settled == "gone":
-        raise Conflict(f"call {row.call} of {row.name} takes no outcome")
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    dump = getattr(value, "model_dump", None)
-    return orjson.dumps(dump(mode="json") if dump else value, default=str).decode()

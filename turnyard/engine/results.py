@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from turnyard.engine.compaction import Compaction
+from turnyard.engine.cutting import compaction_of
+from turnyard.engine.memory import MemorySession
+from turnyard.engine.messages import Message
+from turnyard.engine.options import Settings
 from turnyard.errors import JobCancelled, JobFailed
-from turnyard.records.log import CALL, RESULT, LogRecord
+from turnyard.records.log import ASSISTANT, CALL, COMPACTION, RESULT, LogRecord
 
 RunState = Literal["queued", "running", "waiting", "succeeded", "failed", "cancelled"]
 
@@ -35,6 +39,22 @@ class ParkedCall:
     args: dict[str, Any]
     deadline_ms: int | None = None
     correlation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LocalState:
+    """A session at one moment. The containers are copies, what they hold is shared.
+
+    `settings` are those of the next run. `streaming_message` is what there is of the answer that is being given, None
+    between answers. `last_error` is why the last run failed or was aborted, None when it was not.
+    """
+
+    settings: Settings
+    messages: tuple[Message, ...]
+    is_streaming: bool
+    streaming_message: Message | None
+    pending_tool_calls: frozenset[str]
+    last_error: dict[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +105,40 @@ def calls_of(records: Iterable[LogRecord]) -> tuple[CallMade, ...]:
             before, body = made[call], record.body
             made[call] = CallMade(call, before.name, before.args, body.get("content"), record.outcome, bool(body.get("is_error")))
     return tuple(made.values())
+
+
+def parked_of(memory: MemorySession) -> tuple[ParkedCall, ...]:
+    """Return the calls of a session that wait outside, oldest first."""
+    return tuple(ParkedCall(r.call, r.name, r.kind, r.args, r.deadline_ms, r.correlation) for r in memory.parked())
+
+
+def result_of(
+    memory: MemorySession,
+    job: str | None,
+    start: int,
+    *,
+    usage: dict[str, int],
+    error: dict[str, Any] | None,
+    decode: Callable[[Any], Any],
+) -> RunResult:
+    """Return what came of a job, None for none, since the record `start`. `error` is why the run ended, None when it just did."""
+    records = [r for r in memory.log if r.seq > start]
+    said = [r for r in records if r.type == ASSISTANT]
+    text = next((r.body["text"] for r in reversed(said) if r.body.get("text")), "")
+    output = said[-1].body.get("output") if said else None
+    held = memory.jobs[job] if job else None
+    state = held.state if held else "failed" if error else "succeeded"
+    if memory.state == "parked" and state == "running":
+        state = "waiting"
+    return RunResult(
+        state=state,
+        text=text,
+        output=decode(output) if output is not None else text,
+        calls=calls_of(records),
+        parked=parked_of(memory),
+        usage=usage,
+        error=(held.error if held else None) or (error if state in ("failed", "cancelled") else None),
+        silent=bool(said) and not said[-1].body.get("text"),
+        cause=held.cause if held else None,
+        compactions=tuple(compaction_of(r) for r in records if r.type == COMPACTION),
+    )
