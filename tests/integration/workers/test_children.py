@@ -83,3 +83,26 @@ async def test_fifty_clients_that_start_the_same_at_once_make_one_run(client: Re
         assert [answer["text"] for answer in answers] == ["echo hello"] * 50
     assert family.asked("kid") == 1
     assert len(await client.sessions()) == 1
+
+
+async def test_children_reach_their_parent_although_the_process_that_relays_is_killed_again_and_again(
+    talk: Talk, clean: str, roles: Roles, family: FamilyApp
+) -> None:
+    roles.dispatcher(clean)
+    roles.worker(clean, family.path)
+    relay = roles.start("platforms", "http", "--port", "0", "--redis", clean)
+    async with RedisClient(clean) as client:
+
+        async def published() -> bool:
+            return await client.edge.manifest("waits") is not None
+
+        await wait_until(published, description="the agents to be published", timeout_s=30)
+        job = await client.submit("waits", "60", session="s1")
+        for seen in (1, 20):
+            await wait_until(lambda least=seen: family.asked("kid") >= least, description="children to work", timeout_s=30)
+            relay.kill_all()
+            relay = roles.start("platforms", "http", "--port", "0", "--redis", clean)
+        assert (await job.result(timeout=60))["text"] == " ".join(f"echo n{i}" for i in range(60))
+        assert (await client.job(job.id)).data["usage"]["model_calls"] == 62
+    assert family.asked("kid") == 60
+    check_log(await talk.log("s1"))
