@@ -146,6 +146,7 @@ def test_a_version_changes_with_the_declaration_and_only_with_it() -> None:
     assert version() == version()
     assert len(version()) == 6
     assert len({version(), version(tools=[add, render]), version(limits=Limits(tokens=5)), version(pool="gpu")}) == 4
+    assert version(roles={"artifact": lambda message: message}) != version()
     assert version(version="v7") == "v7"
 
 

@@ -32,10 +32,11 @@ def cut(
     if owed is not None:
         raise InvalidInput(f"first_kept is {first_kept}: call {owed.id} before it still waits for its result; keep it")
     seqs = {seq for message in gone for seq in message.seqs}
-    folded = [entry for entry in visible((), memory.log) if entry.seq in seqs]
+    entries = visible((), memory.log)
+    folded = [entry for entry in entries if entry.seq in seqs]
     body = {
         "text": summary,
-        "at": position(folded[-1])[0] if folded else 0,
+        "at": position(folded[-1])[0] if folded else position(entries[0])[0] - 1 if entries else 0,
         "spans": _spans(folded),
         "count": sum(1 for message in gone if message.role != SUMMARY),
         "before": estimate_tokens(messages) if before is None else before,

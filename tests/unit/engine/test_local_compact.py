@@ -9,6 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from turnyard import App, tool
 from turnyard.engine.compaction import FileOps, estimate_tokens
@@ -126,6 +128,40 @@ async def test_a_session_that_runs_is_not_compacted() -> None:
     gate.set()
     await running
     assert [m.role for m in talk.messages] == ["user", "assistant"]
+
+
+ROUNDS = st.lists(st.integers(0, 3), min_size=1, max_size=4)
+
+
+@given(ROUNDS, st.lists(st.integers(-1, 20), min_size=1, max_size=3))
+def test_wherever_a_transcript_is_cut_it_is_refused_whole_or_the_model_can_read_what_is_left(rounds: list[int], cuts: list[int]) -> None:
+    """A round is one prompt and an answer with so many calls."""
+
+    def answer(request: ModelRequest) -> Any:
+        last = request.messages[-1]
+        n = int(str(last["content"])) if last["role"] == "user" and str(last["content"]).isdigit() else 0
+        return [call("read", path=f"f{i}") for i in range(n)] if n else "done"
+
+    async def scene() -> None:
+        model = FunctionModel(answer)
+        talk = session(model)
+        for n in rounds:
+            await talk.prompt(str(n))
+        for at in cuts:
+            before = talk.messages
+            try:
+                talk.compact("summed up", at)
+            except InvalidInput:
+                assert talk.messages == before
+                continue
+            assert [m.text for m in talk.messages] == ["summed up", *(m.text for m in before[at:])]
+            assert talk.messages[1:] == before[at:]
+            assert (await talk.prompt("0")).text == "done"
+        for request in model.requests:
+            assert not [*check_openai(request.messages), *check_anthropic(request.messages), *check_gemini(request.messages)]
+            assert not any("result for" in str(m["content"]) for m in request.messages)
+
+    asyncio.run(scene())
 
 
 async def test_a_call_that_still_waits_for_its_result_is_not_cut_off() -> None:
