@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 from turnyard.app.calls import Hands
+from turnyard.app.checks import preparer
 from turnyard.app.inprocess import as_models, open_local
 from turnyard.app.limits import Limits
 from turnyard.app.models import ModelSpec
@@ -41,7 +42,7 @@ Mode = Literal["steer", "follow_up", "collect", "interrupt", "rollback", "reject
 
 @dataclass(frozen=True, slots=True)
 class TurnContext:
-    """What instructions may know of the turn they are for. `deps` is what the app's lifespan yielded."""
+    """What instructions, and checks of notices, may know of the turn they are for. `deps` is what the app's lifespan yielded."""
 
     deps: Any
     tenant: str
@@ -190,16 +191,20 @@ class Agent:
             return await self._instructions(view, hands.deps)
 
         specs = tuple(t.spec() for t in self.tools.values())
-        return Means(models, hands.run, instruct, specs, self._model_settings(), on_delta, show=self.registry.shown)
+        prepare = preparer(self.home.checks, lambda view: self._context(view, hands.deps))
+        return Means(models, hands.run, instruct, specs, self._model_settings(), on_delta, prepare, self.registry.shown)
 
     async def _instructions(self, view: TurnView, deps: Any) -> str:
         given = self.options.instructions
         if callable(given):
-            head = view.head
-            who = (head.get("tenant", ""), head.get("session", ""), head.get("user", ""))
-            said = given(TurnContext(deps, *who, self.name, view.turn, head.get("platform", "")))
+            said = given(self._context(view, deps))
             given = await said if inspect.isawaitable(said) else said
         return "\n\n".join(part for part in (given, self.output.instructions() if self.output else "") if part)
+
+    def _context(self, view: TurnView, deps: Any) -> TurnContext:
+        head = view.head
+        who = (head.get("tenant", ""), head.get("session", ""), head.get("user", ""))
+        return TurnContext(deps, *who, self.name, view.turn, head.get("platform", ""))
 
     def _model_settings(self) -> dict[str, Any]:
         if self.output is None:

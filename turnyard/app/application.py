@@ -6,10 +6,12 @@ import inspect
 import re
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
+from turnyard.app import checks
 from turnyard.app.agent import Agent, AgentOptions, AnyTool, DecodeState, Instructions, Mode
 from turnyard.app.limits import Limits
 from turnyard.app.models import ModelSpec
@@ -37,6 +39,7 @@ class App:
         frame = inspect.currentframe()
         self.base_dir = _folder_of(frame.f_back.f_globals.get("__file__") if frame and frame.f_back else None)
         self._agents: dict[str, Agent] = {}
+        self.checks: dict[str, checks.Revalidation] = {}
 
     def __getitem__(self, name: str) -> Agent:
         """Return the agent of this name.
@@ -123,6 +126,28 @@ class App:
         made = Agent(self, name, options, tools)
         self._agents[name] = made
         return made
+
+    def revalidate(
+        self, group: str, *, timeout: timedelta | float = checks.DEFAULT_TIMEOUT
+    ) -> Callable[[checks.Revalidate], checks.Revalidate]:
+        """Declare how to find out whether the notices of a group still matter.
+
+        The function is `async def check(ctx, key)`, `ctx` as for instructions. Before each model call of this app's agents it is asked
+        once for each key of the group that has a notice, shown before or not. When it returns nothing (None, "", {} or []), the notices
+        of that key are taken away; when it returns anything else, raises, or takes longer than `timeout`, they stay. A group without a
+        check keeps its notices until they are cleared.
+
+        Raises:
+            ConfigError: the group has a check already, the function is no `async def`, or the timeout is not above zero.
+        """
+
+        def declare(function: checks.Revalidate) -> checks.Revalidate:
+            if group in self.checks:
+                raise ConfigError(f"the notices of {group!r} have two checks; keep one")
+            self.checks[group] = checks.declare(group, function, timeout)
+            return function
+
+        return declare
 
     def include(self, other: App) -> None:
         """Take in another app's agents; each keeps the lifespan of the app that declared it.

@@ -1,6 +1,6 @@
 """Which notices are over before a model reads them again: those whose time has passed, and those whose check finds nothing.
 
-A check is the app's own: `check(view, group, key)` returns what there is to say of the pair now. Nothing (an empty text,
+A check is the app's own: asked of a key of its group, it returns what there is to say now. Nothing (None, an empty text,
 null, {}, [] or "") means that its notices are over. A check that fails, takes too long or does not exist says nothing, and
 the notices stay: a flaky check never hides news. It is asked of each pair once a round, also of notices that were shown
 before, because those are what a model reads again in every round.
@@ -22,13 +22,19 @@ from turnyard.records.commit import TurnView
 from turnyard.records.log import COMPACTION, NOTICE, LogRecord, position
 from turnyard.records.notices import Notice, shown_notice
 
-Check = Callable[[TurnView, str, str], Awaitable[Any]]
-
 CHECK_TIMEOUT_S = 5.0
 _NOTHING = frozenset({"", "null", "{}", "[]", '""'})
 _STORES = 256
 
 _log = logging.getLogger("turnyard.engine")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What is asked of a notice's key, and how long it may take."""
+
+    ask: Callable[[TurnView, str], Awaitable[Any]]
+    timeout_s: float = CHECK_TIMEOUT_S
 
 
 def without(entries: Sequence[LogRecord], pairs: Sequence[str]) -> Sequence[LogRecord]:
@@ -54,14 +60,13 @@ class _Shown:
 
 
 class Preparer:
-    """Finds the pairs that are over. `checks` are by group; a check has `timeout_s` to answer.
+    """Finds the pairs that are over, by `checks`, one for each group that has any.
 
     It remembers the notices of the stores it was asked about last, so that a later round looks at new entries only.
     """
 
-    def __init__(self, checks: Mapping[str, Check], *, timeout_s: float = CHECK_TIMEOUT_S) -> None:
+    def __init__(self, checks: Mapping[str, Check]) -> None:
         self._checks = checks
-        self._timeout_s = timeout_s
         self._known: OrderedDict[str, _Shown] = OrderedDict()
 
     async def __call__(self, view: TurnView) -> Sequence[str]:
@@ -78,25 +83,12 @@ class Preparer:
 
     async def _is_over(self, view: TurnView, notice: Notice) -> bool:
         try:
-            return says_nothing(await self._bounded(self._checks[notice.group](view, notice.group, notice.key)))
+            check = self._checks[notice.group]
+            return says_nothing(await _bounded(check.ask(view, notice.key), check.timeout_s))
         except Exception as error:  # noqa: BLE001 - the app's own code: what it raises says nothing of the notice
             fields = {"session": view.session, "group": notice.group, "key": notice.key}
             _log.warning("the check of a notice failed", extra=fields | {"reason": f"{type(error).__name__}: {error}"})
             return False
-
-    async def _bounded(self, check: Awaitable[Any]) -> Any:
-        """Wait for a check as long as it may take; what goes on after that is left behind."""
-        asking = asyncio.ensure_future(check)
-        try:
-            await asyncio.wait({asking}, timeout=self._timeout_s)
-        finally:
-            if not asking.done():
-                asking.cancel()
-        if not asking.done():
-            raise TimeoutError(f"no answer within {self._timeout_s:g} s")
-        if asking.cancelled():
-            raise RuntimeError("the check cancelled itself")
-        return asking.result()
 
     # -- what was shown -----------------------------------------------------------------------------------------------
 
@@ -111,6 +103,21 @@ class Preparer:
         while len(self._known) > _STORES:
             self._known.popitem(last=False)
         return notices
+
+
+async def _bounded(check: Awaitable[Any], timeout_s: float) -> Any:
+    """Wait for a check as long as it may take; what goes on after that is left behind."""
+    asking = asyncio.ensure_future(check)
+    try:
+        await asyncio.wait({asking}, timeout=timeout_s)
+    finally:
+        if not asking.done():
+            asking.cancel()
+    if not asking.done():
+        raise TimeoutError(f"no answer within {timeout_s:g} s")
+    if asking.cancelled():
+        raise RuntimeError("the check cancelled itself")
+    return asking.result()
 
 
 def _after(entries: Sequence[LogRecord], seq: int) -> list[LogRecord]:
