@@ -40,6 +40,27 @@ async def test_a_child_is_a_session_of_its_own_for_the_same_tenant_and_user_and_
     await scene.reply(woken)
 
 
+async def test_a_child_knows_the_metadata_of_the_message_that_its_parent_works_for_and_so_do_its_own(scene: Scene) -> None:
+    family = await Family.of(scene)
+    await scene.say(agent="bot", metadata={"order": "o-1"})
+    await family.ask(await scene.start(family.owner))
+    await family.carry()
+    child, made = family.child(), family.made
+    view = await family.start()
+    assert view.entries[-1].body["metadata"] == {"order": "o-1"}
+    await family.ask(view)
+    await family.carry()
+    grandchild = await family.child_job(parent=child)
+    assert grandchild is not None
+    assert (grandchild.metadata, grandchild.input["metadata"]) == ({"order": "o-1"}, {"order": "o-1"})
+    await scene.reply(await scene.start(family.owner, grandchild.session))
+    await family.carry()
+    await scene.reply(await scene.start(family.owner, child))
+    family.made = made
+    await family.carry()
+    await scene.reply(await family.woken())
+
+
 @pytest.mark.parametrize("how", ["failed", "cancelled"])
 async def test_a_child_that_comes_to_no_answer_is_an_error_with_its_code_and_what_it_had_said(scene: Scene, how: str) -> None:
     family = await Family.of(scene)

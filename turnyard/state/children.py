@@ -33,7 +33,7 @@ class ChildCall:
     """A call of kind child, and the session that made it.
 
     `agent` is whom it asks, `user` for whom. `depth` is how many such calls lie above the session that made it.
-    `settled` tells that the call has its outcome, and nobody waits for a child any more.
+    `metadata` is that of the message which the turn works for. `settled` tells that the call has its outcome, and nobody waits for a child any more.
     """
 
     shard: int
@@ -48,6 +48,7 @@ class ChildCall:
     priority: int
     deadline_ms: int
     settled: bool
+    metadata: dict[str, str]
 
     @property
     def child(self) -> str:
@@ -69,14 +70,13 @@ async def read_child_call(shard: Shard, store: str, call: str) -> ChildCall | No
     with reading(f"call {call}"):
         async with shard.redis.pipeline(transaction=False) as pipe:
             pipe.hget(shard.keys.calls(store), call)
-            pipe.hmget(shard.keys.head(ids.store_session(store)), "tn", "id", "us", "dp", "pr")
-            raw, (tenant, session, user, depth, priority) = await pipe.execute()
+            pipe.hmget(shard.keys.head(ids.store_session(store)), "tn", "id", "us", "dp", "pr", "tu", "jb")
+            raw, (tenant, session, user, depth, priority, turn, jobs) = await pipe.execute()
         if raw is None or tenant is None:
             return None
         row: dict[str, Any] = orjson.loads(raw)
-        at = f"{int(row['q'])}-0"
-        found = await shard.redis.execute_command("XRANGE", shard.keys.log(store), at, at)
-    said: dict[str, Any] = orjson.loads(found[0][1].get(b"b", b"{}")) if found else {}
+        told = text(jobs).split(",") if jobs and text(turn) == row["t"] else row["j"]
+        said, metadata = await _said(shard, store, int(row["q"]), told[-1] if told else "")
     return ChildCall(
         shard=shard.n,
         store=store,
@@ -90,7 +90,18 @@ async def read_child_call(shard: Shard, store: str, call: str) -> ChildCall | No
         priority=int(priority or 0),
         deadline_ms=int(row.get("dl") or 0),
         settled="o" in row,
+        metadata=metadata,
     )
+
+
+async def _said(shard: Shard, store: str, seq: int, job: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return what a call's record says, and the metadata of a job."""
+    async with shard.redis.pipeline(transaction=False) as pipe:
+        pipe.execute_command("XRANGE", shard.keys.log(store), f"{seq}-0", f"{seq}-0")
+        pipe.hget(shard.keys.job(job), "me")
+        found, metadata = await pipe.execute()
+    said: dict[str, Any] = orjson.loads(found[0][1].get(b"b", b"{}")) if found else {}
+    return said, orjson.loads(metadata) if metadata else {}
 
 
 async def start_child(yard: Yard, asked: ChildCall, manifest: Manifest | None, *, now_ms: int, most_deep: int = children.MOST_DEEP) -> None:
@@ -135,7 +146,7 @@ def _message(yard: Yard, asked: ChildCall, manifest: Manifest, body: dict[str, A
         tenant=asked.tenant,
         session=asked.child,
         agent=asked.agent,
-        body=body,
+        body=body | ({"metadata": asked.metadata} if asked.metadata else {}),
         job=asked.job(len(yard.shards)),
         body_hash=ids.body_hash(asked.call.encode()),
         priority=asked.priority,
@@ -146,6 +157,7 @@ def _message(yard: Yard, asked: ChildCall, manifest: Manifest, body: dict[str, A
         timeout_ms=max(1, left_ms),
         parent=_parent(asked),
         depth=asked.depth + 1,
+        metadata=asked.metadata,
     )
 
 

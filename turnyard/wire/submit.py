@@ -100,7 +100,7 @@ async def _message(edge: Edge, s: Submission, *, tenant: str, notify: bool) -> U
         tenant=tenant,
         session=session,
         agent=s.agent,
-        body=body,
+        body=body | ({"metadata": metadata} if metadata else {}),
         job=job,
         body_hash=_fingerprint(s, body, metadata),
         mode=s.mode or _mode(manifest.mode),
