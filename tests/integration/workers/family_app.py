@@ -44,6 +44,14 @@ async def waits(messages):
     told = [m["content"] for m in messages if m["role"] == "tool"]
     return " ".join(told) if told else [("kid", f"n{i}") for i in range(count)]
 
+async def stuck(messages):
+    """Never come to an end by itself."""
+    await gate("never")
+
+async def hopes(messages):
+    """Ask a child that never ends."""
+    return [("stuck", "go")]
+
 async def goes_on(messages):
     """Ask children in the background, then think until the gate opens, then say how much has come."""
     asked = sum(m["role"] == "assistant" for m in messages)
@@ -58,6 +66,8 @@ app = App()
 child = app.agent("kid", model=Model("kid", kid))
 aide = app.agent("aide", model=Model("aide", kid))
 app.agent("waits", model=Model("waits", waits), tools=[child.as_tool()])
+never = app.agent("stuck", model=Model("stuck", stuck))
+app.agent("hopes", model=Model("hopes", hopes), tools=[never.as_tool()])
 app.agent("goes", model=Model("goes", goes_on), tools=[aide.as_tool(wait=False)])
 '''
 

@@ -15,6 +15,7 @@ from tests.integration.workers.family_app import FamilyApp
 from tests.processes import Roles
 from turnyard.client import RedisClient
 from turnyard.clock import SystemClock
+from turnyard.errors import JobCancelled
 from turnyard.records.log import RESOLVED
 from turnyard.testing import wait_until
 
@@ -71,6 +72,27 @@ async def test_twenty_children_that_end_during_one_slow_model_call_do_not_repeat
     assert (await job.result(timeout=30))["text"] == "heard of 20"
     assert (family.asked("goes"), family.asked("aide")) == (3, 20)
     check_log(await talk.log("s1"))
+
+
+@pytest.mark.spec("turn-60")
+@pytest.mark.parametrize("cascade", [True, False])
+async def test_a_cancel_ends_a_waiting_parent_at_once_and_its_running_child_only_when_it_is_told_to(
+    client: RedisClient, talk: Talk, family: FamilyApp, cascade: bool
+) -> None:
+    job = await client.submit("hopes", "go", session="s1")
+    await wait_until(lambda: family.asked("stuck") == 1, description="the child to work", timeout_s=30)
+    (child,) = [s["id"] for s in await client.sessions() if s["agent"] == "stuck"]
+    await job.cancel(cascade=cascade)
+    with pytest.raises(JobCancelled):
+        await job.result(timeout=30)
+    check_log(await talk.log("s1"))
+    (work,) = await client.jobs(session=child)
+    if not cascade:
+        assert work.data["state"] == "running"
+        await work.cancel()
+    with pytest.raises(JobCancelled):
+        await work.result(timeout=30)
+    check_log(await talk.log(child))
 
 
 @pytest.mark.spec("turn-65")
