@@ -23,7 +23,7 @@ from turnyard.engine.local_agent import LocalAgent
 from turnyard.engine.memory import MemorySession
 from turnyard.engine.messages import Message, messages_of
 from turnyard.engine.narration import Narration
-from turnyard.engine.options import Options, Settings, TurnDone, answered, guarded
+from turnyard.engine.options import Options, Settings, TurnDone, asked, guarded, told
 from turnyard.engine.outside import Outside
 from turnyard.engine.queues import MessageQueue
 from turnyard.engine.registry import Registry
@@ -145,8 +145,7 @@ class Run:
 
         def heard(_view: TurnView, delta: Any) -> None:
             shared.narration.heard(delta)
-            if options.on_delta is not None:
-                options.on_delta(delta)
+            told(options.on_delta, delta)
 
         run = self._narrated(guarded(means.run, options, steered=lambda: len(shared.steering) > 0))
         return replace(means, run=run, on_delta=heard, show=show)
@@ -207,9 +206,9 @@ class Run:
         while not view.ended:
             done, result = await self._step(view)
             change = self.agent.strategy.commit_after(view, done, result=result, facts=self.agent.table)
-            asked, view = view, await self._commit(view, change)
+            before, view = view, await self._commit(view, change)
             if isinstance(result, ModelAnswer):
-                self._count(asked, result)
+                self._count(before, result)
 
     async def _step(self, view: TurnView) -> tuple[Effect, Result]:
         """Decide and do the next thing."""
@@ -285,7 +284,8 @@ class Run:
         options, narration = self.shared.options, self.shared.narration
         done, narration.last_turn = narration.last_turn, None
         if done is not None and done.results:
-            if options.should_stop_after_turn is not None and await answered(options.should_stop_after_turn(done)):
+            stop = options.should_stop_after_turn
+            if stop is not None and await asked(lambda: stop(done), otherwise=False) and not self.aborted:
                 return self._stop(view)
             await self._prepare_next(done)
         if self.aborted:
@@ -298,8 +298,8 @@ class Run:
         return view
 
     async def _prepare_next(self, done: TurnDone) -> None:
-        ask = self.shared.options.prepare_next_turn
-        settings = await answered(ask(done, self.settings)) if ask is not None else None
+        prepare = self.shared.options.prepare_next_turn
+        settings = await asked(lambda: prepare(done, self.settings), None) if prepare is not None else None
         if settings is not None and settings != self.settings:
             await self._equip(settings)
 
@@ -326,14 +326,12 @@ class Run:
     def _compacted(self, record: LogRecord) -> None:
         done = compaction_of(record)
         self.compactions.append(done)
-        if self.shared.options.on_compaction is not None:
-            self.shared.options.on_compaction(done)
+        told(self.shared.options.on_compaction, done)
         self.shared.bus.emit(Compacted(done))
 
     def _count(self, view: TurnView, answer: ModelAnswer) -> None:
         self.shared.active = answer.active_tokens or estimate_tokens(messages_of(view.entries))
-        if self.shared.options.on_usage is not None:
-            self.shared.options.on_usage(self.shared.usage())
+        told(self.shared.options.on_usage, self.shared.usage())
 
 
 def take(queue: MessageQueue, memory: MemorySession) -> bool:

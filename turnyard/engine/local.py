@@ -20,7 +20,7 @@ from turnyard.engine.local_agent import LocalAgent
 from turnyard.engine.memory import MemorySession
 from turnyard.engine.messages import ASSISTANT, Image, Message, body_of, messages_of
 from turnyard.engine.narration import Narration
-from turnyard.engine.options import Options
+from turnyard.engine.options import Options, told
 from turnyard.engine.outcomes import give_outcome
 from turnyard.engine.queues import MessageQueue
 from turnyard.engine.registry import Converter, Registry
@@ -275,8 +275,7 @@ class LocalSession:
         self._check_idle()
         record = cut(self.memory, self.messages, summary, first_kept, before=before, after=after, file_ops=file_ops)
         done = compaction_of(record)
-        if self._shared.options.on_compaction is not None:
-            self._shared.options.on_compaction(done)
+        told(self._shared.options.on_compaction, done)
         self.bus.emit(Compacted(done))
         return done
 

@@ -1,7 +1,7 @@
 """What the owner of a session in this process may watch and decide on the way.
 
 Each of these may be left out. Where a function is asked, it may be a plain one or a coroutine. None of them can break
-a turn: a function that raises before a call keeps the call from running, one that raises after it changes nothing.
+a turn: what one raises is logged. A check that raises before a call keeps the call from running; any other changes nothing.
 """
 
 from __future__ import annotations
@@ -111,8 +111,26 @@ class LocalOptions(TypedDict, total=False):
     prepare_next_turn: Callable[[TurnDone, Settings], Answer[Settings | None]] | None
 
 
-async def answered(value: Answer[T]) -> T:
-    """Return what a plain function returned, or what a coroutine does."""
+def told(listener: Callable[[T], None] | None, what: T) -> None:
+    """Tell a function of something, if there is one."""
+    if listener is None:
+        return
+    try:
+        listener(what)
+    except Exception:  # noqa: BLE001 - a stranger's code: who only watches stops nothing
+        _log.exception("a callback failed on %s", type(what).__name__)
+
+
+async def asked(question: Callable[[], Answer[T]], otherwise: T) -> T:
+    """Return what the owner says, plainly or by a coroutine; `otherwise` when that fails."""
+    try:
+        return await _answered(question())
+    except Exception:  # noqa: BLE001 - a stranger's code: the run goes on as if it had said nothing
+        _log.exception("a question to the session's owner failed")
+        return otherwise
+
+
+async def _answered(value: Answer[T]) -> T:
     return await cast("Awaitable[T]", value) if inspect.isawaitable(value) else cast("T", value)
 
 
@@ -138,7 +156,7 @@ async def _before(options: Options, context: CallContext) -> Block | None:
     if options.before_tool_call is None:
         return None
     try:
-        return await answered(options.before_tool_call(context))
+        return await _answered(options.before_tool_call(context))
     except Exception:  # noqa: BLE001 - a stranger's code: a check that fails must not let the call pass
         _log.exception("before_tool_call failed on %s", context.tool)
         return Block("the check before it failed")
@@ -147,11 +165,8 @@ async def _before(options: Options, context: CallContext) -> Block | None:
 async def _after(options: Options, context: CallContext, result: ToolResult) -> ToolResult:
     if options.after_tool_call is None:
         return result
-    try:
-        change = await answered(options.after_tool_call(context, result))
-    except Exception:  # noqa: BLE001 - a stranger's code: the call has run, and its result stands
-        _log.exception("after_tool_call failed on %s", context.tool)
-        return result
+    after = options.after_tool_call
+    change = await asked(lambda: after(context, result), None)
     if change is None:
         return result
     given = {"content": change.content, "is_error": change.is_error, "closes": change.terminate}

@@ -397,3 +397,24 @@ async def test_a_session_that_runs_refuses_at_every_door_who_will_not_wait_and_q
         assert (await second.run("hello", "hi", session=session, mode="reject"))["text"] == "hello"
     said = (await http.get(f"/v1/sessions/{session}/messages")).json()["data"]
     assert [m["content"][0]["text"] for m in said if m["role"] == "user"] == [f"once {gate}", "hi"]
+
+
+@pytest.mark.spec("runner-50")
+async def test_what_steers_a_turn_comes_before_what_was_to_follow_it_and_follow_ups_come_one_by_one(client: Client, stack: Stack) -> None:
+    session, gate = fresh(), fresh().replace("-", "_")
+    await client.submit("hello", f"once {gate}", session=session)
+
+    async def runs() -> bool:
+        return (await client.session(session))["state"] == "running"
+
+    await wait_until(runs, description="the session to run")
+    async with RedisClient(stack.redis) as other:
+        jobs = [await other.submit("hello", f"add {n} {n}", session=session, mode="follow_up") for n in (1, 2)]
+        await other.submit("hello", "hi", session=session, mode="steer")
+        stack.app.open(gate)
+        assert [(await job.result(timeout=30))["text"] for job in jobs] == ["it is 2", "it is 4"]
+    said = [entry for entry in await client.entries(session) if entry["type"] in ("user/message", "assistant/message")]
+    words = [entry["body"].get("text") for entry in said]
+    assert [text for text in words if text] == [f"once {gate}", "hi", "hello", "add 1 1", "it is 2", "add 2 2", "it is 4"]
+    turns = {text: entry["turn"] for text, entry in zip(words, said, strict=True)}
+    assert turns[f"once {gate}"] == turns["hi"] != turns["add 1 1"] != turns["add 2 2"]

@@ -234,6 +234,16 @@ async def test_a_result_stands_though_the_look_at_it_fails() -> None:
     assert (result.state, result.calls[0].content) == ("succeeded", "2")
 
 
+async def test_a_run_goes_on_as_it_would_though_who_watches_or_decides_fails() -> None:
+    def broken(*_: Any) -> Any:
+        raise ZeroDivisionError
+
+    model = ScriptedModel([say("let me see", ADD), "done"])
+    names = ("on_delta", "on_usage", "should_stop_after_turn", "prepare_next_turn")
+    result = await session(model, add, **dict.fromkeys(names, broken)).prompt("go")
+    assert (result.state, result.text) == ("succeeded", "done")
+
+
 async def test_after_a_turn_with_calls_the_owner_is_asked_whether_to_stop_then_what_to_go_on_with_and_never_after_the_last_answer() -> None:
     asked: list[str] = []
     other = ScriptedModel(["?", "from the other"])
