@@ -61,12 +61,12 @@ class LocalState:
 class RunResult:
     """What came of a prompt.
 
-    `text` is the last text said since the prompt, `output` the typed output, or the text where the agent declares
-    none. `silent` tells that the last reply was empty, so that `text` is from an earlier round. `error` is set when
-    the state is failed or cancelled: {"code", "message", "retryable", "ref"}; text and calls are then the partial
-    result. `usage` counts over the life of the session: model_calls, tool_calls, input_tokens, output_tokens and what
-    else the model reported, `total` of input and output together, and `active`, the size of what the model read last.
-    `compactions` are those that took place since the prompt.
+    `text` is the last text said since the prompt, `texts` are all of them in order, `output` is the typed output, or the
+    text where the agent declares none. `silent` tells that the last reply was empty, so that `text` is from an earlier
+    round. `error` is set when the state is failed or cancelled: {"code", "message", "retryable", "ref"}; text and calls
+    are then the partial result. `usage` counts over the life of the session: model_calls, tool_calls, input_tokens,
+    output_tokens and what else the model reported, `total` of input and output together, and `active`, the size of what
+    the model read last. `compactions` are those that took place since the prompt.
     """
 
     state: RunState
@@ -79,6 +79,7 @@ class RunResult:
     silent: bool = False
     cause: str | None = None
     compactions: tuple[Compaction, ...] = ()
+    texts: tuple[str, ...] = ()
 
     def check(self) -> RunResult:
         """Return this result unless it is a failure.
@@ -124,7 +125,8 @@ def result_of(
     """Return what came of a job, None for none, since the record `start`. `error` is why the run ended, None when it just did."""
     records = [r for r in memory.log if r.seq > start]
     said = [r for r in records if r.type == ASSISTANT]
-    text = next((r.body["text"] for r in reversed(said) if r.body.get("text")), "")
+    texts = tuple(r.body["text"] for r in said if r.body.get("text"))
+    text = texts[-1] if texts else ""
     output = said[-1].body.get("output") if said else None
     held = memory.jobs[job] if job else None
     state = held.state if held else "failed" if error else "succeeded"
@@ -141,4 +143,5 @@ def result_of(
         silent=bool(said) and not said[-1].body.get("text"),
         cause=held.cause if held else None,
         compactions=tuple(compaction_of(r) for r in records if r.type == COMPACTION),
+        texts=texts,
     )
