@@ -7,21 +7,35 @@ a duplicate wake costs nothing. A replay repeats at most the one effect whose co
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from turnyard.engine.asking import answer_commit, ask_effect, stop_of
 from turnyard.engine.batch import batch_effect, open_batch, result_commit, running_batch
-from turnyard.engine.budget import Stop, judge
-from turnyard.engine.effects import AskModel, Effect, Failure, ModelAnswer, NoEffect, Parked, Result, RunTool, ToolResult, ToolTable
+from turnyard.engine.effects import (
+    AskHooks,
+    AskModel,
+    Effect,
+    Failure,
+    Fold,
+    HookAnswer,
+    ModelAnswer,
+    NoEffect,
+    Parked,
+    Result,
+    RunTool,
+    ToolResult,
+    ToolTable,
+)
 from turnyard.engine.pending import read_pending
-from turnyard.engine.reply import fail, has_called, lanes, say
-from turnyard.records.commit import Clear, Commit, TurnView
+from turnyard.engine.recovery import after_failure, closing_events
+from turnyard.engine.reply import lanes
+from turnyard.engine.stopping import after_hooks, at_end
+from turnyard.records.commit import Commit, TurnView
 from turnyard.records.log import ASSISTANT, CALL, COMPACTION, RESULT, LogRecord
 
 
 def next_effect(view: TurnView, facts: ToolTable) -> Effect:
     """Return the one thing to do now in the turn that `view` shows."""
     if view.cancel:
-        return NoEffect(Commit(ending="finish", closing=True, lanes=lanes(view)))
+        return NoEffect(Commit(append=closing_events(view), ending="finish", closing=True, lanes=lanes(view)))
     batch = open_batch(view, facts)
     if (view.drain or view.yield_) and not running_batch(batch):
         return NoEffect(Commit(ending="yield", unstart=tuple(r.call for r in view.rows if r.call in view.mine)))
@@ -38,11 +52,12 @@ def commit_after(view: TurnView, effect: Effect, *, result: Result, facts: ToolT
     match effect, result:
         case NoEffect(commit=commit), _:
             return commit
-        case AskModel(), ModelAnswer(done=done, cleared=cleared):
-            change = say(view, facts, done)
-            return replace(change, append=(*map(Clear, cleared), *change.append)) if cleared else change
-        case AskModel(), Failure() as failure:
-            return fail(view, failure)
+        case AskModel(), ModelAnswer() as answer:
+            return answer_commit(view, effect, answer, facts, unseen=_unseen(view))
+        case AskModel() | Fold(), Failure() as failure:
+            return after_failure(view, effect, failure, facts.bounds)
+        case AskHooks(), HookAnswer() | Failure():
+            return after_hooks(view, effect, result, facts.bounds, stop=stop_of(view, facts), replied=not _unseen(view))
         case RunTool(row=row), ToolResult() | Parked():
             batch = open_batch(view, facts)
             pending = read_pending(result.content) if isinstance(result, ToolResult) and row.kind == "plain" else None
@@ -59,10 +74,11 @@ def _between(view: TurnView, facts: ToolTable) -> Effect:
     if view.code == "AWAITS":
         return NoEffect(Commit(ending="park"))
     new = _unseen(view)
-    if not new or any(e.type == RESULT and e.body.get("closes") and not e.aside for e in new):
+    if not new:
+        return at_end(view, facts.bounds, stop_of(view, facts), hooks=facts.hooks)
+    if any(e.type == RESULT and e.body.get("closes") and not e.aside for e in new):
         return NoEffect(Commit(ending="finish", lanes=lanes(view)))
-    stop = _limit(view, facts)
-    return AskModel(f"{view.turn}:{view.rev + 1}") if stop is None else NoEffect(fail(view, stop))
+    return ask_effect(view, facts)
 
 
 def _unseen(view: TurnView) -> list[LogRecord]:
@@ -74,14 +90,3 @@ def _unseen(view: TurnView) -> list[LogRecord]:
         if entry.turn == view.turn and entry.type not in (CALL, COMPACTION):
             found.append(entry)
     return found
-
-
-def _limit(view: TurnView, facts: ToolTable) -> Failure | None:
-    stop = judge(view, facts.bounds)
-    if not isinstance(stop, Stop):
-        return None
-    terminal = facts.forced_terminal
-    if terminal and stop.bound == "model_calls" and not has_called(view, terminal):
-        called = f"the model never called {terminal} in {facts.bounds.model_calls} model calls"
-        return Failure(stop.code, f"{called}; the provider may ignore tool_choice")
-    return Failure(stop.code, stop.message)

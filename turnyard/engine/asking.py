@@ -1,0 +1,83 @@
+"""What stands between a turn and its model: the limits and guards before an ask, and the counts after an answer.
+
+Every ask passes the same gate, whatever brought it about, so no steering and no retry gets around a limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from turnyard.engine.budget import Notice, Stop, judge
+from turnyard.engine.effects import AskModel, Effect, Failure, ModelAnswer, NoEffect, ToolTable
+from turnyard.engine.guards import REPETITION, check_cuts, check_loop, one_copy
+from turnyard.engine.progress import Progress
+from turnyard.engine.recovery import after_answer, fold_mode
+from turnyard.engine.reply import fail, has_called, lanes, say
+from turnyard.engine.stopping import at_stop, reset_by, segment_over
+from turnyard.ports import Done
+from turnyard.records.commit import Clear, Commit, Say, TurnView
+from turnyard.records.log import LogRecord
+
+
+def ask_effect(view: TurnView, facts: ToolTable) -> Effect:
+    """Return the ask that is due, or what is due in its place: the hooks, a notice, or the end."""
+    verdict = judge(view, facts.bounds)
+    if isinstance(verdict, Stop):
+        return at_stop(view, facts.bounds, stop_of(view, facts), hooks=facts.hooks)
+    if segment_over(view, facts.bounds):
+        return at_stop(view, facts.bounds, None, hooks=facts.hooks)
+    loop = check_loop(view)
+    if isinstance(loop, Stop):
+        return NoEffect(fail(view, Failure(loop.code, loop.message)))
+    if loop is not None:
+        return NoEffect(Commit(append=(loop,), claim=True))
+    note = verdict.text if verdict is not None else ""
+    return AskModel(f"{view.turn}:{view.rev + 1}", note, fold_mode(Progress.of(view)))
+
+
+def stop_of(view: TurnView, facts: ToolTable) -> Stop | None:
+    """Return why the model may not be asked again, None when it may."""
+    stop = judge(view, facts.bounds)
+    if not isinstance(stop, Stop):
+        return None
+    terminal = facts.forced_terminal
+    if terminal and stop.bound == "model_calls" and not has_called(view, terminal):
+        called = f"the model never called {terminal} in {facts.bounds.model_calls} model calls"
+        return replace(stop, message=f"{called}; the provider may ignore tool_choice")
+    return stop
+
+
+def answer_commit(view: TurnView, effect: AskModel, answer: ModelAnswer, facts: ToolTable, *, unseen: Iterable[LogRecord]) -> Commit:
+    """Return the commit of an answer, with what it changes in the turn's counts. `unseen` is what it answers."""
+    before = Progress.of(view)
+    progress, events = after_answer(before)
+    progress = reset_by(progress, view, unseen, counted=facts.hooks or facts.bounds.segment_steps is not None)
+    verdict = judge(view, facts.bounds)
+    if effect.note and isinstance(verdict, Notice):
+        progress = replace(progress, warned=verdict.warned)
+    cut = answer.done.finish == REPETITION
+    progress = replace(progress, cuts=progress.cuts + 1 if cut else 0)
+    change = _cut(view, answer.done, progress.cuts) if cut else _said(view, facts, answer.done)
+    change = replace(change, append=(*map(Clear, answer.cleared), *events, *change.append))
+    if progress == before or change.ending == "finish":
+        return change
+    return replace(change, state=progress.into(view.state if change.state is None else change.state))
+
+
+def _said(view: TurnView, facts: ToolTable, done: Done) -> Commit:
+    """Return the commit of an answer; a reply that would end the turn ends it only after the hooks were asked."""
+    change = say(view, facts, done)
+    if facts.hooks and change.ending == "finish" and change.failure is None:
+        return replace(change, ending="none", claim=True)
+    return change
+
+
+def _cut(view: TurnView, done: Done, cuts: int) -> Commit:
+    """Return the commit of an answer that was cut because it repeated itself; its calls are no calls."""
+    said = Say({"text": one_copy(done.text), "usage": done.usage, "model": done.model, "finish": done.finish})
+    usage = {"model_calls": 1} | (done.usage or {})
+    then = check_cuts(cuts)
+    if isinstance(then, Stop):
+        return replace(fail(view, Failure(then.code, then.message)), append=(said,), usage=usage, lanes=lanes(view))
+    return Commit(append=(said, then), claim=True, usage=usage)
