@@ -30,5 +30,5 @@ told = app.agent("stamped", model=stamped("plain.yaml"), instructions="Be brief.
 slow = app.agent("slow", model=stamped("slow.yaml"), instructions="Be slow.")
 steady = app.agent("steady", model=stamped("steady.yaml"), instructions="Take your time.")
 stepping = app.agent(
-    "stepping", model=stamped("stepping.yaml"), instructions="Go on and on.", tools=[add], limits=Limits(model_calls=100_000)
+    "stepping", model=stamped("stepping.yaml"), instructions="Go on and on.", tools=[add], limits=Limits(model_calls=-1, loop_guard=False)
 )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from turnyard.backoff import Backoff
 from turnyard.engine.effects import AskModel, Effect, Failure, NoEffect, Result, ToolTable
+from turnyard.engine.recovery import after_error, closing_events
 from turnyard.engine.runner import Means, Performer
 from turnyard.engine.turn import commit_after, next_effect
 from turnyard.errors import AgentVersionGone, Diverged, FenceLost, StoreUnavailable
@@ -47,14 +48,13 @@ _FULL_PATIENCE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """An agent as this child runs it. `attempts` is how often one step may ask the model when its failure may pass.
+    """An agent as this child runs it.
 
     `decode_state` is asked for turns that another version began; None goes on with them as they are.
     """
 
     serial: int
     table: ToolTable
-    attempts: int
     means: Means
     decode_state: Callable[[TurnView], Awaitable[TurnView]] | None = None
 
@@ -185,15 +185,24 @@ class Executor:
         if turn.cancelled == view.turn:
             view = replace(view, cancel=view.cancel or "user")
         turn.view = view
-        effect = next_effect(view, served.table)
-        done, result = await self._perform(turn, performer, served, view, effect)
+        try:
+            effect = next_effect(view, served.table)
+        except Exception as error:  # noqa: BLE001 - whatever a strategy does, the step is done again, not for ever
+            unrun = () if performer.busy else tuple(sorted(view.mine))
+            return await self._commit(turn, view, owner, _again(turn, view, served, error, unrun=unrun))
+        done, result = await self._perform(turn, performer, view, effect)
         if done is None:
             return view
-        return await self._commit(turn, view, owner, commit_after(view, done, result=result, facts=served.table))
+        try:
+            change = commit_after(view, done, result=result, facts=served.table)
+        except Exception as error:  # noqa: BLE001 - as above
+            change = _again(turn, view, served, error)
+        if change.wait and isinstance(result, Failure):
+            fields = _fields(turn) | {"turn": view.turn, "reason": result.code, "delay_ms": change.wait[0].delay_ms}
+            log.info("the model is asked again later", extra=fields)
+        return await self._commit(turn, view, owner, change)
 
-    async def _perform(
-        self, turn: Turn, performer: Performer, served: Served, view: TurnView, effect: Effect
-    ) -> tuple[Effect | None, Result]:
+    async def _perform(self, turn: Turn, performer: Performer, view: TurnView, effect: Effect) -> tuple[Effect | None, Result]:
         """Do an effect; (None, None) when it came to nothing because the turn was cancelled or is to be handed back."""
         if isinstance(effect, NoEffect):
             return effect, None
@@ -201,11 +210,8 @@ class Executor:
             return None, None
         turn.in_effect = True
         try:
-            if not isinstance(effect, AskModel):
-                turn.seat.show(Phase.IN_TOOL)
-                return await performer.perform(view, effect)
-            turn.seat.show(Phase.RENDERING)
-            return await self._ask(turn, performer, served, view, effect)
+            turn.seat.show(Phase.RENDERING if isinstance(effect, AskModel) else Phase.IN_TOOL)
+            return await performer.perform(view, effect)
         except asyncio.CancelledError:
             if turn.cancelled != view.turn or turn.task is None:
                 raise
@@ -219,25 +225,6 @@ class Executor:
     def _over(self, turn: Turn, view: TurnView) -> bool:
         """Tell whether no effect is wanted any more: the turn is to be closed, or to go to another worker."""
         return self.draining or turn.cancelled == view.turn
-
-    async def _ask(
-        self, turn: Turn, performer: Performer, served: Served, view: TurnView, effect: AskModel
-    ) -> tuple[Effect | None, Result]:
-        """Ask the model, again while its failure may pass, at most as often as the agent pays for."""
-        done, result = await performer.perform(view, effect)
-        if not isinstance(result, Failure) or not result.retryable:
-            return done, result
-        backoff = Backoff(first_s=_RETRY_FIRST_S, most_s=_RETRY_MOST_S)
-        for attempt in range(1, served.attempts):
-            log.info("asking the model again", extra=_fields(turn) | {"turn": view.turn, "attempt": attempt, "reason": result.code})
-            if not await self._wait(turn, backoff.next_s()):
-                return None, None
-            if not await self._lease.wait(lambda: self._over(turn, view)):
-                return None, None
-            done, result = await performer.perform(view, effect)
-            if not isinstance(result, Failure) or not result.retryable:
-                break
-        return done, result
 
     async def _wait(self, turn: Turn, seconds: float) -> bool:
         """Wait before another try; False when the child drains and the turn should go to another instead."""
@@ -263,12 +250,14 @@ class Executor:
         log.error("turn failed", exc_info=error, extra=_fields(turn) | {"turn": view.turn, "step": view.rev + 1, "ref": ref})
         message = f"something went wrong inside the worker (ref {ref}); its log says what"
         failure = {"code": "internal", "message": message, "retryable": False, "ref": ref}
-        await turns.commit(turn.shard, view, owner, Commit(ending="finish", closing=True, failure=failure))
+        ended = closing_events(view, message)
+        await turns.commit(turn.shard, view, owner, Commit(append=ended, ending="finish", closing=True, failure=failure))
 
     async def _end_old_turn(self, turn: Turn, view: TurnView, owner: str, error: AgentVersionGone) -> None:
         log.warning("turn of an older version ended", extra=_fields(turn) | {"turn": view.turn, "began": view.began, "reason": str(error)})
         failure = {"code": error.code, "message": str(error), "retryable": True, "ref": None}
-        await turns.commit(turn.shard, view, owner, Commit(ending="finish", closing=True, failure=failure))
+        ended = closing_events(view, str(error))
+        await turns.commit(turn.shard, view, owner, Commit(append=ended, ending="finish", closing=True, failure=failure))
 
     async def _commit(self, turn: Turn, view: TurnView, owner: str, change: Commit) -> TurnView:
         change = _with_tokens(turn, view, change)
@@ -286,6 +275,15 @@ class Executor:
             with contextlib.suppress(StoreFull):
                 return await turns.commit(turn.shard, view, owner, change)
         return await turns.commit(turn.shard, view, owner, Commit(ending="yield"))
+
+
+def _again(turn: Turn, view: TurnView, served: Served, error: Exception, *, unrun: tuple[str, ...] = ()) -> Commit:
+    """Return the commit after the strategy raised, which puts the step off or ends the turn."""
+    if isinstance(error, AgentVersionGone):
+        raise error
+    ref = secrets.token_hex(4)
+    log.error("a step failed", exc_info=error, extra=_fields(turn) | {"turn": view.turn, "step": view.rev + 1, "ref": ref})
+    return after_error(view, f"the strategy raised (ref {ref})", bounds=served.table.bounds, ref=ref, unrun=unrun)
 
 
 def _with_tokens(turn: Turn, view: TurnView, change: Commit) -> Commit:

@@ -95,9 +95,7 @@ class Apps:
             means = agent.means(models, Hands(agent.name, agent.tools, deps[agent.name], around), on_delta=feed.say)
             table = agent.table(secret_hash=self._secret_hash)
             decode = self._decoder(yard, agent.name, options.decode_state) if options.decode_state else None
-            served[agent.name] = Served(
-                serial=manifest.serial, table=table, attempts=options.limits.bounds.attempts or 1 << 30, means=means, decode_state=decode
-            )
+            served[agent.name] = Served(serial=manifest.serial, table=table, means=means, decode_state=decode)
         return served
 
     def _decoder(self, yard: Yard, agent: str, decode: DecodeState) -> Callable[[TurnView], Awaitable[TurnView]]:

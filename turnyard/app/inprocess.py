@@ -111,8 +111,7 @@ def _local_agent(base: Agent, settings: Settings, place: _Place) -> LocalAgent:
         return _local_agent(base, to, place)
 
     decode = agent.output.decode if agent.output else _as_it_is
-    attempts = agent.options.limits.bounds.attempts or 1 << 30
-    return LocalAgent(agent.table(), React(), scope, decode, attempts, place.wires, settings, changed)
+    return LocalAgent(agent.table(), React(), scope, decode, place.wires, settings, changed)
 
 
 def _variant(agent: Agent, to: Settings) -> Agent:

@@ -45,6 +45,7 @@ class Limits:
         segment_steps: after so many model calls in a row without a new message the hooks are asked; nobody goes on: the turn fails.
         soft_ratio: from this share of a bound on the model is told, once, to finish; between 0 and 1.
         retry_base: what the first retry waits, each further one twice as long: a timedelta, or seconds.
+        loop_guard: warn a model that made the same calls with the same results five times in a row, and stop the turn at ten.
 
     Raises:
         ConfigError: a value makes no sense; the message names it.
@@ -61,6 +62,7 @@ class Limits:
     segment_steps: int | None = None
     soft_ratio: float = DEFAULT_SOFT_RATIO
     retry_base: timedelta | float = timedelta(milliseconds=DEFAULT_RETRY_BASE_MS)
+    loop_guard: bool = True
 
     def __post_init__(self) -> None:
         for name, least in _AT_LEAST.items():
@@ -90,6 +92,7 @@ class Limits:
             soft_ratio=self.soft_ratio,
             attempts=_bound(self.paid_attempts),
             retry_base_ms=_ms(self.retry_base),
+            loop_guard=self.loop_guard,
         )
 
     @property

@@ -27,13 +27,15 @@ def ask_effect(view: TurnView, facts: ToolTable) -> Effect:
         return at_stop(view, facts.bounds, stop_of(view, facts), hooks=facts.hooks)
     if segment_over(view, facts.bounds):
         return at_stop(view, facts.bounds, None, hooks=facts.hooks)
-    loop = check_loop(view)
+    loop = check_loop(view) if facts.bounds.loop_guard else None
     if isinstance(loop, Stop):
         return NoEffect(fail(view, Failure(loop.code, loop.message)))
     if loop is not None:
         return NoEffect(Commit(append=(loop,), claim=True))
     note = verdict.text if verdict is not None else ""
-    return AskModel(f"{view.turn}:{view.rev + 1}", note, fold_mode(Progress.of(view)))
+    progress = Progress.of(view)
+    # each retry was one commit; the key is that of the first try
+    return AskModel(f"{view.turn}:{view.rev + 1 - progress.retries}", note, fold_mode(progress))
 
 
 def stop_of(view: TurnView, facts: ToolTable) -> Stop | None:

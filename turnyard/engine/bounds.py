@@ -23,7 +23,7 @@ class Bounds:
     `tool_calls` when more than that were made: what the last one brought is still read. `continuations` is how often
     turn_stopping hooks may go on, `segment_steps` how many model calls in a row need no leave of theirs. From `soft_ratio` of a
     bound on, the model is told. `attempts` is how often one step may ask the model when its failure may pass; the first
-    retry waits `retry_base_ms`, each further one twice as long.
+    retry waits `retry_base_ms`, each further one twice as long. `loop_guard` False lets a model do the same again and again.
     """
 
     model_calls: int | None = DEFAULT_MODEL_CALLS
@@ -36,6 +36,7 @@ class Bounds:
     soft_ratio: float = DEFAULT_SOFT_RATIO
     attempts: int | None = DEFAULT_ATTEMPTS
     retry_base_ms: int = DEFAULT_RETRY_BASE_MS
+    loop_guard: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from itertools import dropwhile, takewhile
 from typing import Any, TypeVar
 
-from turnyard.backoff import Backoff
 from turnyard.engine import transitions
 from turnyard.engine.bus import Compacted, EventBus
 from turnyard.engine.compaction import Compaction, estimate_tokens
@@ -34,8 +33,6 @@ from turnyard.records.log import COMPACTION, RESULT, LogRecord
 
 T = TypeVar("T")
 
-_RETRY_FIRST_S = 1.0
-_RETRY_MOST_S = 15.0
 _CANCELLED = {"code": "cancelled", "message": "the run was aborted", "retryable": False, "ref": None}
 
 
@@ -220,7 +217,7 @@ class Run:
             return effect, None
         if isinstance(effect, AskModel):
             self.shared.narration.stream_broke()
-        done = await self._stoppable(self._perform(view, effect))
+        done = await self._stoppable(self._performer.perform(view, effect))
         if done is None:
             return self._closing(view, partial=isinstance(effect, AskModel)), None
         if isinstance(done[0], AskModel):
@@ -252,16 +249,6 @@ class Run:
         finally:
             self._effect = None
         return None if self.aborted and effect.cancelled() else effect.result()
-
-    async def _perform(self, view: TurnView, effect: Effect) -> tuple[Effect, Result]:
-        """Do an effect, again while its failure may pass, at most as often as the agent pays for."""
-        backoff = Backoff(first_s=_RETRY_FIRST_S, most_s=_RETRY_MOST_S)
-        for _ in range(self.agent.attempts - 1):
-            done, result = await self._performer.perform(view, effect)
-            if not isinstance(result, Failure) or not result.retryable:
-                return done, result
-            await self.memory.clock.sleep(backoff.next_s())
-        return await self._performer.perform(view, effect)
 
     # -- between two requests -----------------------------------------------------------------------------------------
 

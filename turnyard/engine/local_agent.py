@@ -40,8 +40,7 @@ class Wires:
 class LocalAgent:
     """What a local session needs of its agent.
 
-    `scope` opens the means for as long as something is running; `decode` makes the typed output of a stored one;
-    `attempts` is how often one step may ask the model when the failure may pass. `settings` are those it stands for, and
+    `scope` opens the means for as long as something is running; `decode` makes the typed output of a stored one. `settings` are those it stands for, and
     `changed` returns the agent with others; None when they cannot be changed.
     """
 
@@ -49,7 +48,6 @@ class LocalAgent:
     strategy: Strategy
     scope: Scope
     decode: Callable[[Any], Any]
-    attempts: int = 1
     wires: Wires = field(default_factory=Wires)
     settings: Settings = field(default_factory=Settings)
     changed: Callable[[Settings], LocalAgent] | None = None

@@ -43,7 +43,12 @@ class Progress:
     @staticmethod
     def of(view: TurnView) -> Progress:
         """Return the progress of the turn that `view` shows."""
-        held: dict[str, Any] = view.state.get(_KERNEL) or {}
+        return Progress.read(view.state)
+
+    @staticmethod
+    def read(state: dict[str, Any]) -> Progress:
+        """Return the progress that a turn's state holds."""
+        held: dict[str, Any] = state.get(_KERNEL) or {}
         return Progress(**{f.name: held[f.name] for f in fields(Progress) if f.name in held})
 
     def into(self, state: dict[str, Any]) -> dict[str, Any]:

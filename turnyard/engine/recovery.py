@@ -159,6 +159,15 @@ def closing_events(view: TurnView, error: str = "cancelled") -> tuple[Note, ...]
 # -- a strategy that raises -------------------------------------------------------------------------------------------
 
 
+def forgiven(view: TurnView, change: Commit) -> Commit:
+    """Return a step's commit so that it forgets the errors of the strategy before it; the step went well."""
+    progress = Progress.of(view)
+    if not progress.errors or change.ending == "finish":
+        return change
+    state = view.state if change.state is None else change.state
+    return replace(change, state=replace(Progress.read(state), errors=0).into(state))
+
+
 def after_error(view: TurnView, message: str, *, bounds: Bounds, ref: str | None = None, unrun: tuple[str, ...] = ()) -> Commit:
     """Return the commit after the strategy raised: the step is done again later, four times in all.
 

@@ -25,7 +25,7 @@ from turnyard.engine.effects import (
     ToolTable,
 )
 from turnyard.engine.pending import read_pending
-from turnyard.engine.recovery import after_failure, closing_events
+from turnyard.engine.recovery import after_failure, closing_events, forgiven
 from turnyard.engine.reply import lanes
 from turnyard.engine.stopping import after_hooks, at_end
 from turnyard.records.commit import Commit, TurnView
@@ -49,6 +49,10 @@ def commit_after(view: TurnView, effect: Effect, *, result: Result, facts: ToolT
 
     For a call of a `RunBatch` pass the `RunTool` of that call and the newest view.
     """
+    return forgiven(view, _after(view, effect, result, facts))
+
+
+def _after(view: TurnView, effect: Effect, result: Result, facts: ToolTable) -> Commit:
     match effect, result:
         case NoEffect(commit=commit), _:
             return commit

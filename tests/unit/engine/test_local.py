@@ -336,7 +336,7 @@ async def test_a_model_call_that_failed_is_sent_again_with_the_same_results_and_
     model = Hiccup([call("count", n=1), "one"])
     talk = App().agent("a", model=model, tools=[count]).local(clock=clock)
     running = asyncio.ensure_future(talk.prompt("go"))
-    await clock.advance(2)
+    await clock.advance(2.6)
     assert (await running).text == "one"
     assert ran == [1]
     assert model.requests[1].messages == model.requests[2].messages
@@ -502,8 +502,9 @@ async def test_a_failure_that_may_pass_is_tried_again_after_a_while() -> None:
 
     model = Flaky([])
     running = asyncio.ensure_future(App().agent("a", model=model).local(clock=clock).prompt("hi"))
-    await clock.advance(1)
-    await clock.advance(2)
+    await clock.advance(2.6)
+    assert len(model.requests) == 2
+    await clock.advance(5.1)
     assert (await running).text == "there"
     assert len({r.key for r in model.requests}) == 1
 

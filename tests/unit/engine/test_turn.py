@@ -89,7 +89,7 @@ def test_a_finish_that_was_refused_because_calls_wait_becomes_a_park() -> None:
 def test_a_turn_is_stopped_at_its_model_calls_and_says_so() -> None:
     entries = [user(1)]
     for i in range(6):
-        entries += [said(len(entries) + 1), asked(len(entries) + 2, f"c{i}"), got(len(entries) + 3, f"c{i}")]
+        entries += [said(len(entries) + 1), asked(len(entries) + 2, f"c{i}"), got(len(entries) + 3, f"c{i}", str(i))]
     table = replace(TABLE, bounds=Bounds(model_calls=6))
     failed = due(view(*entries), table)
     assert failed.ending == "finish"
@@ -131,9 +131,9 @@ def test_a_reply_wakes_the_lane_of_its_platform_and_of_no_other() -> None:
 
 
 def test_a_model_that_could_not_be_asked_fails_the_turn_with_its_reason() -> None:
-    failure = Failure("model_error", "429", retryable=True)
+    failure = Failure("model_error", "gone")
     commit = commit_after(view(user(1)), AskModel("k"), result=failure, facts=TABLE)
-    assert commit == Commit(ending="finish", failure={"code": "model_error", "message": "429", "retryable": True, "ref": None})
+    assert commit == Commit(ending="finish", failure={"code": "model_error", "message": "gone", "retryable": False, "ref": None})
 
 
 def _number(text: str) -> int:
