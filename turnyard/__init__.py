@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from turnyard.app import Agent, App, Limits, TurnContext, load_app
+    from turnyard.app import Agent, App, Limits, Stopping, TurnContext, load_app
     from turnyard.client import Client, JobHandle, RedisClient, SyncClient
     from turnyard.engine.local import CallMade, LocalSession, ParkedCall, RunResult
     from turnyard.engine.messages import Image, Message
@@ -49,6 +49,7 @@ __all__ = [
     "RunResult",
     "SessionBusy",
     "SessionClosed",
+    "Stopping",
     "StoreUnavailable",
     "SyncClient",
     "Tool",
@@ -61,7 +62,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "turnyard.app": ("Agent", "App", "Limits", "TurnContext", "load_app"),
+    "turnyard.app": ("Agent", "App", "Limits", "Stopping", "TurnContext", "load_app"),
     "turnyard.client": ("Client", "JobHandle", "RedisClient", "SyncClient"),
     "turnyard.engine.local": ("CallMade", "LocalSession", "ParkedCall", "RunResult"),
     "turnyard.engine.messages": ("Image", "Message"),

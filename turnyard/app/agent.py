@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 from turnyard.app.calls import Hands
 from turnyard.app.checks import preparer
+from turnyard.app.hooks import ask_stopping
 from turnyard.app.inprocess import as_models, open_local
 from turnyard.app.limits import Limits
 from turnyard.app.models import ModelSpec
 from turnyard.app.output import Output
 from turnyard.clock import SystemClock
-from turnyard.engine.effects import DAY_MS, ToolFact, ToolTable
+from turnyard.engine.effects import DAY_MS, AskHooks, Failure, HookAnswer, ToolFact, ToolTable
 from turnyard.engine.local import LocalSession, RunResult
 from turnyard.engine.options import LocalOptions, Options
 from turnyard.engine.registry import Converter, Registry
@@ -182,6 +183,7 @@ class Agent:
             forced_terminal=self.options.terminal_tool,
             secret_hash=secret_hash,
             read_output=self.output.read if self.output else None,
+            hooks=bool(self.home.hooks.at("turn_stopping")),
         )
 
     def means(self, models: Sequence[Model], hands: Hands, *, on_delta: Callable[[TurnView, Delta], None] | None = None) -> Means:
@@ -190,9 +192,13 @@ class Agent:
         async def instruct(view: TurnView) -> str:
             return await self._instructions(view, hands.deps)
 
+        async def stopping(view: TurnView, effect: AskHooks, messages: Sequence[dict[str, Any]]) -> HookAnswer | Failure:
+            return await ask_stopping(self.home.hooks.at("turn_stopping"), self._context(view, hands.deps), effect, messages)
+
         specs = tuple(t.spec() for t in self.tools.values())
         prepare = preparer(self.home.checks, lambda view: self._context(view, hands.deps))
-        return Means(models, hands.run, instruct, specs, self._model_settings(), on_delta, prepare, self.registry.shown)
+        settings, show = self._model_settings(), self.registry.shown
+        return Means(models, hands.run, instruct, specs, settings, on_delta, prepare, show, stopping=stopping)
 
     async def _instructions(self, view: TurnView, deps: Any) -> str:
         given = self.options.instructions

@@ -9,16 +9,18 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from turnyard.app import checks
 from turnyard.app.agent import Agent, AgentOptions, AnyTool, DecodeState, Instructions, Mode
+from turnyard.app.hooks import Hook, Hooks
 from turnyard.app.limits import Limits
 from turnyard.app.models import ModelSpec
 from turnyard.engine.registry import Converter
 from turnyard.errors import ConfigError, UnknownAgent
 from turnyard.records.manifest import Manifest
 
+HookT = TypeVar("HookT", bound=Hook)
 Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}\Z")
@@ -38,6 +40,7 @@ class App:
         self.spec = ""
         frame = inspect.currentframe()
         self.base_dir = _folder_of(frame.f_back.f_globals.get("__file__") if frame and frame.f_back else None)
+        self.hooks = Hooks()
         self._agents: dict[str, Agent] = {}
         self.checks: dict[str, checks.Revalidation] = {}
 
@@ -148,6 +151,22 @@ class App:
             return function
 
         return declare
+
+    def hook(self, point: str) -> Callable[[HookT], HookT]:
+        """Have a function asked at a point of the turns of this app's agents; several are asked in order.
+
+        "turn_stopping": called with (TurnContext, Stopping) where a turn would end. It may let the turn go on, as often as
+        `Limits(continuations=...)` says. It may be asked twice about the same end, and what it raises fails the turn.
+
+        Raises:
+            ConfigError: nothing is asked at this point.
+        """
+
+        def add(function: HookT) -> HookT:
+            self.hooks.add(point, function)
+            return function
+
+        return add
 
     def include(self, other: App) -> None:
         """Take in another app's agents; each keeps the lifespan of the app that declared it.

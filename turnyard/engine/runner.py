@@ -12,7 +12,19 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from turnyard.engine.effects import AskModel, Effect, Failure, ModelAnswer, Parked, Result, RunBatch, RunTool, ToolResult
+from turnyard.engine.effects import (
+    AskHooks,
+    AskModel,
+    Effect,
+    Failure,
+    HookAnswer,
+    ModelAnswer,
+    Parked,
+    Result,
+    RunBatch,
+    RunTool,
+    ToolResult,
+)
 from turnyard.engine.notices import without
 from turnyard.engine.render import render
 from turnyard.errors import ModelError
@@ -24,6 +36,7 @@ Run = Callable[[TurnView, RunTool], Awaitable[ToolResult | Parked]]
 Instruct = Callable[[TurnView], Awaitable[str]]
 Prepare = Callable[[TurnView], Awaitable[Sequence[str]]]
 Spawn = Callable[[TurnView, RunTool], Awaitable[tuple[str, dict[str, Any]]]]
+StopHooks = Callable[[TurnView, AskHooks, Sequence[dict[str, Any]]], Awaitable[HookAnswer | Failure]]
 Show = Callable[[Sequence[LogRecord]], Sequence[LogRecord]]
 
 
@@ -44,7 +57,7 @@ class Means:
     must not block. `prepare` is asked each time before the model is: it returns the pairs (group_key) of the notices that
     are over, which are taken out of the log with the answer. `show` says what of the log the model is shown; None: all of it.
     `spawn` has the agent that a call of kind child asks do its work, and returns the call's outcome and body; it never raises.
-    None where that is done elsewhere.
+    None where that is done elsewhere. `stopping` asks the agent's turn_stopping hooks about a turn, shown the messages so far; it never raises.
     """
 
     models: Sequence[Model]
@@ -56,6 +69,7 @@ class Means:
     prepare: Prepare | None = None
     show: Show | None = None
     spawn: Spawn | None = None
+    stopping: StopHooks | None = None
 
 
 class Performer:
@@ -78,6 +92,8 @@ class Performer:
             return effect, await self._ask(view, effect)
         if isinstance(effect, RunTool):
             return effect, await self._means.run(view, effect)
+        if isinstance(effect, AskHooks):
+            return effect, await self._hooks(view, effect)
         if isinstance(effect, RunBatch):
             return await self._first_of(view, effect)
         return effect, None
@@ -96,7 +112,8 @@ class Performer:
         means = self._means
         cleared = tuple(await means.prepare(view)) if means.prepare else ()
         entries = without(view.entries, cleared)
-        messages = render(means.show(entries) if means.show else entries, system=await self._instructions(view))
+        system = "\n\n".join(part for part in (await self._instructions(view), effect.note) if part)
+        messages = render(means.show(entries) if means.show else entries, system=system)
         failure = Failure("model_error", "the agent has no model")
         for model in self._means.models:
             # a provider may change what it is given; the caller's settings stay as they are
@@ -105,8 +122,14 @@ class Performer:
             try:
                 return ModelAnswer(await self._answer(view, model, request), cleared)
             except ModelError as error:
-                failure = Failure(error.code, str(error), retryable=error.retryable)
+                after_ms = None if error.retry_after_s is None else round(error.retry_after_s * 1000)
+                failure = Failure(error.code, str(error), retryable=error.retryable, retry_after_ms=after_ms)
         return failure
+
+    async def _hooks(self, view: TurnView, effect: AskHooks) -> HookAnswer | Failure:
+        if self._means.stopping is None:
+            return HookAnswer()
+        return await self._means.stopping(view, effect, render(view.entries))
 
     async def _answer(self, view: TurnView, model: Model, request: ModelRequest) -> Done:
         if self._on_request is not None:
