@@ -7,7 +7,7 @@ from pathlib import Path
 APP = '''
 import asyncio, os, time
 from pathlib import Path
-from turnyard import App, Park, tool
+from turnyard import App, Limits, Park, tool
 
 HERE = Path(__file__).parent
 
@@ -166,6 +166,8 @@ class SampleApp:
 
     def __init__(self, directory: Path, *, more: str = "", options: str = "") -> None:
         directory.mkdir(exist_ok=True)
+        if "limits=" not in options:
+            options += "limits=Limits(retry_base=0.1), "
         self.path = directory / "sample.py"
         self._directory = directory
         self.path.write_text(more + APP.replace('app.agent("hello", ', f'app.agent("hello", {options}'))
