@@ -7,22 +7,23 @@ once never changes and prompt caches hold. Text of tools is prompt: `<|` in it c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
 
-import orjson
-
 from turnyard.engine.groups import Group, Grouping
 from turnyard.engine.stubs import stub
-from turnyard.engine.texts import late_text, orphan_text, text_of
-from turnyard.engine.validity import Message, opened, paired
+from turnyard.engine.texts import arguments_of, late_text, orphan_text, text_of
+from turnyard.engine.validity import Message, fits_id, opened, paired
 from turnyard.records.log import COMPACTION, RESULT, USER, LogRecord, position
 
 Late = Literal["append", "replace"]
 
 _EMPTY = "(empty message)"
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")
+_UNFIT = re.compile(r"[^A-Za-z0-9_-]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,8 @@ def _alone(group: Group, style: Style) -> Any:
 
 
 def _user(entry: LogRecord, style: Style) -> Any:
-    parts, words = entry.body.get("parts"), text_of(entry)
+    words = text_of(entry)
+    parts = [part for part in entry.body.get("parts") or () if part.get("type") != "text" or str(part.get("text") or "").strip()]
     if parts:
         shown = stub(entry.seq, words, style.above_chars)
         return parts if shown is words else shown
@@ -116,17 +118,18 @@ def _answer(group: Group, style: Style) -> list[Message]:
     draft = [said, *(_tool(group, entry, names, style) for entry in group.results)]
     asked, answered = [e.call for e in group.calls], [e.call for e in group.results]
     # the pass is for groups that a crash or another's entry has torn
-    intact = asked == answered and len(set(asked)) == len(asked) and all(asked)
+    intact = asked == answered and len(set(asked)) == len(asked) and all(fits_id(call) for call in asked)
     return draft if intact else paired(draft, pending=style.pending)
 
 
 def _asked(entry: LogRecord) -> dict[str, Any]:
-    arguments = orjson.dumps(entry.body.get("args") or {}).decode()
-    return {"id": entry.call or "", "type": "function", "function": {"name": _name(entry), "arguments": arguments}}
+    return {"id": entry.call or "", "type": "function", "function": {"name": _name(entry), "arguments": arguments_of(entry)}}
 
 
 def _name(entry: LogRecord) -> str:
-    return str(entry.body.get("name") or "unknown")
+    """Return the name of the tool that is called, as every API takes it."""
+    name = str(entry.body.get("name") or "unknown")
+    return name if _NAME.match(name) else f"_{_UNFIT.sub('_', name)}"[:64]
 
 
 def _tool(group: Group, entry: LogRecord, names: Mapping[str, str], style: Style) -> Message:

@@ -52,10 +52,16 @@ def text_of(entry: LogRecord, tool: str = "") -> str:
     if entry.type == RESULT:
         return _result_text(entry, tool)
     if entry.type == CALL:
-        return orjson.dumps(body.get("args") or {}).decode()
+        return arguments_of(entry)
     if body.get("parts"):
         return parts_text(body["parts"])
     return str(body.get("text") or "")
+
+
+def arguments_of(entry: LogRecord) -> str:
+    """Return the arguments of a call as the JSON object that every model API wants."""
+    args: Any = entry.body.get("args") or {}
+    return orjson.dumps(cast("Any", args if isinstance(args, dict) else {"arguments": args})).decode()
 
 
 def parts_text(parts: Sequence[Any]) -> str:

@@ -7,6 +7,7 @@ result: one that has no call left to answer becomes a user message.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -15,6 +16,10 @@ from turnyard.engine.texts import INTERRUPTED, orphan_text
 
 Message = dict[str, Any]
 
+_ID_CHARS = 64
+_ROOM = 8  # for a number that tells two ids apart
+_ID = re.compile(rf"[A-Za-z0-9_-]{{1,{_ID_CHARS}}}\Z")
+_UNFIT = re.compile(r"[^A-Za-z0-9_-]")
 OPENING: Message = {"role": "user", "content": "[the conversation goes on]"}
 
 
@@ -56,6 +61,11 @@ def opened(messages: list[Message]) -> list[Message]:
     """Return the messages with one of the user first after the system's, as Anthropic and Gemini want it."""
     at = next((i for i, message in enumerate(messages) if message["role"] not in ("system", "developer")), None)
     return messages if at is None or messages[at]["role"] != "assistant" else [*messages[:at], dict(OPENING), *messages[at:]]
+
+
+def fits_id(ident: str | None) -> bool:
+    """Tell whether every API takes this as the id of a call."""
+    return bool(ident) and _ID.match(ident or "") is not None
 
 
 def _lines(messages: Sequence[Message]) -> list[_Line]:
@@ -111,17 +121,18 @@ def _parts(content: Any) -> list[Any]:
 
 
 def _with_unique_ids(line: _Line) -> _Line:
-    """Give calls of one message different ids, where the server sent none or one twice."""
-    ids = [slot.call.get("id") or "" for slot in line.slots]
-    if all(ids) and len(set(ids)) == len(ids):
+    """Give calls of one message different ids that every API takes, where the server sent none, an odd one, or one twice."""
+    given = [slot.call.get("id") or "" for slot in line.slots]
+    if len(set(given)) == len(given) and all(fits_id(ident) for ident in given):
         return line
+    ids = [_UNFIT.sub("_", ident)[: _ID_CHARS - _ROOM] if not fits_id(ident) else ident for ident in given]
     taken = set(ids) - {""}
     seen: set[str] = set()
     slots: list[_Slot] = []
     for index, (ident, slot) in enumerate(zip(ids, line.slots, strict=True)):
         fresh, n = ident, index
         while not fresh or fresh in seen or (fresh != ident and fresh in taken):
-            fresh, n = f"{ident or 'call'}_{n}", n + 1
+            fresh, n = f"{(ident or 'call')[: _ID_CHARS - _ROOM]}_{n}", n + 1
         seen.add(fresh)
         slots.append(_Slot({**slot.call, "id": fresh}, slot.result))
     return _Line({**line.message, "tool_calls": [slot.call for slot in slots]}, slots)
