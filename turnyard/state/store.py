@@ -1,7 +1,10 @@
 """A session in Redis as a store: one process drives its turns alone, with neither a dispatcher nor a worker.
 
-The process is a worker incarnation like any other, with a lease and a fence, so a second one, or a real worker, that takes the
-session over makes its commits fail. What a dispatcher would do for the session is done here whenever its turn is asked for.
+The process is a worker incarnation like any other, with a lease and a fence, so a second one that takes the session over makes its
+commits fail. What a dispatcher would do for the session is done here whenever its turn is asked for.
+
+An agent's capacity is counted over all that run it, so the agent of such a session is one of its own: the name that was given, and
+the session's key. No worker serves it, and no limit of the agent that workers serve holds for it.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import secrets
 import socket
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from turnyard.state.yard import Yard
 
 _PAGE = 500
+_POOL = "own"
 _LEASE_MS = 10_000
 _BEATS = 5  # in the time of a lease
 
@@ -41,13 +46,13 @@ _BEATS = 5  # in the time of a lease
 class RedisStore:
     """A `SessionStore` on a session of a deployment. Made by `open_store`."""
 
-    def __init__(self, yard: Yard, *, tenant: str, session: str, agent: str, serial: int = 0, pool: str = "") -> None:
+    def __init__(self, yard: Yard, *, tenant: str, session: str, agent: str) -> None:
         self._yard = yard
-        self._who: dict[str, Any] = {"tenant": tenant, "session": session, "agent": agent}
         self._sid = ids.session_key(tenant, session)
         self._shard = yard.shard_for(self._sid)
-        self._agent, self._serial = agent, serial
-        self._pool = pool or f"own-{self._sid}"
+        self._agent = agent
+        self._served = f"{agent}.{self._sid}"
+        self._who: dict[str, Any] = {"tenant": tenant, "session": session, "agent": self._served, "pool": _POOL, "platform": "local"}
         self._owner = ""
         self._epoch = 0
         self._known: TurnView | None = None
@@ -60,10 +65,9 @@ class RedisStore:
             await self._join()
         if self._epoch and (view := await self._take(self._epoch)) is not None:
             return view
-        await upkeep.tick(self._shard, parts="wbd")
+        await upkeep.tick(self._shard, parts="wbd", lease_ms=_LEASE_MS, tick_ms=_LEASE_MS)
         await self._arrive()
-        lists = fleet.Lists(self._registration(), extra=(f"{self._pool}:{self._agent}@{self._serial}",) if self._serial else ())
-        for found in await fleet.take(self._shard, lists, free=1, block_ms=1):
+        for found in await fleet.take(self._shard, fleet.Lists(self._registration()), free=1, block_ms=1):
             if isinstance(found, fleet.Assignment) and found.session == self._sid:
                 return await self._take(found.epoch)
         return None
@@ -73,16 +77,22 @@ class RedisStore:
         if change.claim or change.ending != "none":
             await self._arrive()
         after = await turns.commit(self._shard, view, self._owner, change)
-        if after.ended:
-            self._epoch = 0
-        else:
-            self._known = after
-        return after
+        return self._seen(after)
 
     async def _take(self, epoch: int) -> TurnView | None:
-        view = await turns.begin(self._shard, self._sid, epoch=epoch, owner=self._owner, serial=self._serial, known=self._known)
-        self._epoch, self._known = (0, None) if view is None or view.ended else (epoch, view)
-        return None if view is None or view.ended else view
+        view = await turns.begin(self._shard, self._sid, epoch=epoch, owner=self._owner, serial=0, known=self._known)
+        if view is None or view.ended:
+            self._epoch, self._known = 0, None
+            return None
+        self._epoch = epoch
+        return self._seen(view)
+
+    def _seen(self, view: TurnView) -> TurnView:
+        if view.ended:
+            self._epoch = 0
+        else:
+            self._known = view
+        return replace(view, head={**view.head, "agent": self._agent})
 
     # -- what arrives -------------------------------------------------------------------------------------------------
 
@@ -93,14 +103,13 @@ class RedisStore:
             InboxFull: the session has as many unread messages as it may hold.
         """
         job = ids.new_job_id(self._shard.n)
-        message = UserMessage(**self._who, body=body, job=job, body_hash=job, pool=self._pool, platform="local")
+        message = UserMessage(**self._who, body=body, job=job, body_hash=job)
         _check(await ingress.accept_message(self._yard, message))
         return job
 
     async def inject(self, body: dict[str, Any], *, wake: bool = False) -> None:
         """Add context."""
-        where: dict[str, Any] = {"pool": self._pool, "platform": "local"}
-        _check(await ingress.accept_context(self._yard, **self._who, **where, body=body, event=secrets.token_hex(8), wake=wake))
+        _check(await ingress.accept_context(self._yard, **self._who, body=body, event=secrets.token_hex(8), wake=wake))
 
     async def notice(self, body: dict[str, Any], *, group: str, key: str, supersede: bool = True, ttl_ms: int | None = None) -> None:
         """Leave a notice."""
@@ -111,15 +120,8 @@ class RedisStore:
         await self._notice({}, group, key, clear=True)
 
     async def _notice(self, body: dict[str, Any], group: str, key: str, **how: Any) -> None:
-        more: dict[str, Any] = {
-            "group": group,
-            "key": key,
-            "body": body,
-            "event": secrets.token_hex(8),
-            "pool": self._pool,
-            "platform": "local",
-        }
-        _check(await ingress.accept_notice(self._yard, **self._who, **more, **how))
+        event = secrets.token_hex(8)
+        _check(await ingress.accept_notice(self._yard, **self._who, group=group, key=key, body=body, event=event, **how))
 
     async def outcome(self, call: str, outcome: str, body: dict[str, Any]) -> Settled:
         """Give a call its outcome."""
@@ -179,8 +181,8 @@ class RedisStore:
     # -- the incarnation ----------------------------------------------------------------------------------------------
 
     def _registration(self) -> fleet.Registration:
-        agents = {self._agent: self._serial}
-        return fleet.Registration(self._owner, "worker", socket.gethostname(), os.getpid(), os.getpid(), (self._pool,), agents, 1)
+        pid = os.getpid()
+        return fleet.Registration(self._owner, "worker", socket.gethostname(), pid, pid, (_POOL,), {self._served: 0}, 1)
 
     async def _join(self) -> None:
         self._owner, self._epoch, self._known = ids.new_owner_id(), 0, None
@@ -191,9 +193,17 @@ class RedisStore:
         while True:
             await self._shard.clock.sleep(_LEASE_MS / _BEATS / 1000)
             with contextlib.suppress(StoreUnavailable):
-                held = [self._sid] if self._epoch else []
-                if self._owner and (await fleet.beat(self._shard, self._owner, held=held, lease_ms=_LEASE_MS)).lost:
-                    self._owner = ""
+                await self.beat()
+
+    async def beat(self) -> None:
+        """Renew the lease once.
+
+        Raises:
+            StoreUnavailable: the server did not answer; the lease runs on.
+        """
+        held = [self._sid] if self._epoch else []
+        if self._owner and (await fleet.beat(self._shard, self._owner, held=held, lease_ms=_LEASE_MS)).lost:
+            self._owner = ""
 
     async def leave(self) -> None:
         """Let go of the session; a turn that is open goes on where the session is opened next, once the lease has ended."""
@@ -202,16 +212,13 @@ class RedisStore:
 
 
 @asynccontextmanager
-async def open_store(yard: Yard, *, tenant: str, session: str, agent: str, serial: int = 0, pool: str = "") -> AsyncGenerator[RedisStore]:
-    """Open a session for one process that drives it.
-
-    `serial` is that of the agent as it was published, 0 when it was not. `pool` is the one that its turns are admitted to: by default
-    one of its own, so that no worker takes them; a session that workers ran before joins it with its next message.
+async def open_store(yard: Yard, *, tenant: str, session: str, agent: str) -> AsyncGenerator[RedisStore]:
+    """Open a session for one process that drives it. One that workers ran before is its with the next message, once it is idle.
 
     Raises:
         StoreUnavailable: the server did not answer.
     """
-    store = RedisStore(yard, tenant=tenant, session=session, agent=agent, serial=serial, pool=pool)
+    store = RedisStore(yard, tenant=tenant, session=session, agent=agent)
     keeping = asyncio.create_task(store.keep())
     try:
         yield store

@@ -35,9 +35,10 @@ from turnyard.testing.store_scenes import (
     shown_notice,
     words,
 )
+from turnyard.testing.store_turns import TurnRules
 
 
-class SessionStoreConformance(EntryRules):
+class SessionStoreConformance(EntryRules, TurnRules):
     """Tests of the store port."""
 
     # -- calls that are answered later --------------------------------------------------------------------------------

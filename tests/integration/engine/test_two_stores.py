@@ -20,7 +20,6 @@ from turnyard.engine.store import MemoryStore
 from turnyard.engine.turn import commit_after, next_effect
 from turnyard.ports import SessionStore
 from turnyard.records.log import LogRecord
-from turnyard.state import agents
 from turnyard.state.jobs import read_job
 from turnyard.state.store import open_store
 from turnyard.state.yard import Yard
@@ -208,8 +207,7 @@ async def in_redis(yard: Yard, agent: Agent, script: list[Any]) -> AsyncGenerato
         assert found is not None
         return found.state, (found.output or {}).get("text"), (found.error or {}).get("code")
 
-    serial = (await agents.publish(yard, agent.manifest())).serial
-    async with open_store(yard, tenant="default", session="s", agent="a", serial=serial) as store:
+    async with open_store(yard, tenant="default", session="s", agent="a") as store:
         yield Played(store, agent, ScriptedModel(script), job)
 
 
