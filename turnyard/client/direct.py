@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _FOREVER_S = 400 * 86_400.0
 _PAGE = 500
+_REMEMBER = 10_000
 
 
 class RedisClient:
@@ -45,6 +46,8 @@ class RedisClient:
         self._clock = clock or SystemClock()
         self._stack = contextlib.AsyncExitStack()
         self._edge: Edge | None = None
+        # Jobs whose end is announced to this client alone, the oldest first.
+        self._announced: dict[str, None] = {}
 
     async def __aenter__(self) -> Self:
         """Connect.
@@ -110,6 +113,10 @@ class RedisClient:
             role=role,
         )
         done = await submit(self.edge, submission, tenant=self._tenant, now_ms=self._clock.now_ms(), notify=True, read_back=False)
+        if not done.replayed:
+            self._announced[done.job.id] = None
+            if len(self._announced) > _REMEMBER:
+                del self._announced[next(iter(self._announced))]
         return JobHandle(self, done.job.id, _shaped(done), output_type=output_type)
 
     async def run(
@@ -212,10 +219,18 @@ class RedisClient:
             TimeoutError: it has not ended within `timeout_s` seconds.
         """
         try:
-            job = await self.edge.wait_job(job_id, tenant=self._tenant, timeout_s=_FOREVER_S if timeout_s is None else timeout_s)
+            job = await self._ended(job_id, _FOREVER_S if timeout_s is None else timeout_s)
         except TimeoutError:
             raise timed_out(job_id, timeout_s) from None
+        self._announced.pop(job_id, None)
         return views.job_shape(job).model_dump(mode="json")
+
+    async def _ended(self, job_id: str, timeout_s: float) -> Job:
+        """Return a job once it has ended. One that another client submitted is followed: only that one is told of its end."""
+        if job_id in self._announced:
+            return await self.edge.wait_job(job_id, tenant=self._tenant, timeout_s=timeout_s)
+        job = await self._job(job_id)
+        return job if job.done else await follow.job_end(self.edge, job_id, tenant=self._tenant, timeout_s=timeout_s)
 
     async def job_events(self, job_id: str, *, after: str | None = None) -> AsyncGenerator[FeedEvent]:
         """Yield a job's events after a feed id, to its last."""
