@@ -22,7 +22,8 @@ MOST_CUTS = 3
 REPETITION = "repetition"
 
 _GROUP, _LOOP = "turn", "loop"
-_ANCHORS = (200, 32, 8, 1)  # characters that have to be found again
+_TAIL_CHARS = 20_000
+_ANCHOR_CHARS = 200
 _FEWEST_COPIES = 20
 _FEWEST_CHARS = 4000
 
@@ -69,15 +70,19 @@ def check_cuts(cuts: int) -> Stop | Note:
 
 
 def repeats(text: str) -> bool:
-    """Tell whether an answer so far ends in so many copies of one piece that it is cut: 20 of them and 4,000 characters."""
-    period, length = _tail_period(text[-_FEWEST_CHARS:])
-    return length >= _FEWEST_CHARS and length >= period * _FEWEST_COPIES
+    """Tell whether an answer so far ends in so many copies of one piece that it is cut: 20 of them, 4,000 characters in all."""
+    tail = text[-_FEWEST_CHARS:]
+    if len(tail) < _FEWEST_CHARS:
+        return False
+    # the piece is as long as the last characters have to be moved to the left to meet themselves
+    period = len(tail) - _ANCHOR_CHARS - tail.rfind(tail[-_ANCHOR_CHARS:], 0, -1)
+    return period * _FEWEST_COPIES <= len(tail) and tail[period:] == tail[:-period]
 
 
 def one_copy(text: str) -> str:
-    """Return `text` with one copy of what it ends in several copies of."""
-    period, length = _tail_period(text)
-    return text[: len(text) - length + period] if period and length >= 2 * period else text
+    """Return `text` with one copy of what it ends in two copies or more of."""
+    piece, length = _repetition(text)
+    return text[: len(text) - length + piece]
 
 
 # -- inside -----------------------------------------------------------------------------------------------------------
@@ -110,22 +115,20 @@ def _note(one: _Round, entry: LogRecord) -> None:
         one.told = True
 
 
-def _tail_period(text: str) -> tuple[int, int]:
-    """Return (length of the piece, length of the end of `text` that consists of it); (0, 0) when no piece is found.
+def _repetition(text: str) -> tuple[int, int]:
+    """Return (length of a piece, length of the longest end of `text` that is two copies of it or more); (0, 0) when there is none.
 
-    The piece is as long as the last characters have to be moved to the left to meet themselves.
+    It is the failure function of the reversed text: an end of length n whose longest border is b has the period n - b.
     """
-    for anchor in _ANCHORS:
-        end = text[-anchor:]
-        period = len(text) - anchor - text.rfind(end, 0, len(text) - 1)
-        if len(end) == anchor and 0 < period <= len(text) - anchor:
-            return period, _reach(text, period)
-    return 0, 0
-
-
-def _reach(text: str, period: int) -> int:
-    """Return how many of the last characters have this period."""
-    at = len(text) - period
-    while at > 0 and text[at - 1] == text[at - 1 + period]:
-        at -= 1
-    return len(text) - at
+    tail = text[-_TAIL_CHARS:][::-1]
+    border = [0] * len(tail)
+    found = (0, 0)
+    for i in range(1, len(tail)):
+        b = border[i - 1]
+        while b and tail[i] != tail[b]:
+            b = border[b - 1]
+        border[i] = b + 1 if tail[i] == tail[b] else 0
+        period = i + 1 - border[i]
+        if i + 1 >= 2 * period:
+            found = (period, i + 1)
+    return found
