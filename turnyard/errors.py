@@ -154,6 +154,12 @@ class AgentVersionGone(TurnyardError):
     status = 409
 
 
+class StrategyError(TurnyardError):
+    """The strategy of an agent decided what cannot be done: mend it; the message says what is wrong."""
+
+    code = "strategy_error"
+
+
 class ToolError(TurnyardError):
     """A tool refuses or fails in a way the model should read; this is the only exception whose text the model sees."""
 

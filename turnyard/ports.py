@@ -5,7 +5,8 @@ A port with more than one implementation has a conformance suite in `turnyard.te
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -180,4 +181,12 @@ class SessionStore(Protocol):
 
     async def entry(self, seq: int) -> LogRecord | None:
         """Return one record of the log by its number, also one that a summary stands for; None when there is none."""
+        ...
+
+
+class Tracer(Protocol):
+    """Who is told when a piece of a turn begins and ends: turn, build, stream_chat, tool."""
+
+    def span(self, name: str, attributes: Mapping[str, str]) -> AbstractContextManager[object]:
+        """Return what is entered when the piece begins and left when it ends; spans nest as they are entered."""
         ...

@@ -165,9 +165,10 @@ class Executor:
             decoded = served.decode_state is not None and view.began not in (0, served.serial) and not view.cancel
             if decoded and served.decode_state is not None:
                 view = await served.decode_state(view)
-            while not view.ended:
-                store = view.store
-                view = await self._step(turn, performer, served, view, owner)
+            with performer.span("turn", session=turn.session, turn=view.turn):
+                while not view.ended:
+                    store = view.store
+                    view = await self._step(turn, performer, served, view, owner)
             if view.entries and not decoded:
                 self._views.keep(replace(view, store=store, last_seq=max(e.seq for e in view.entries)))
         except (FenceLost, Diverged, StoreUnavailable):

@@ -25,8 +25,10 @@ from turnyard.clock import SystemClock
 from turnyard.engine.effects import DAY_MS, AskHooks, Failure, HookAnswer, ToolFact, ToolTable
 from turnyard.engine.local import LocalSession, RunResult
 from turnyard.engine.options import LocalOptions, Options
+from turnyard.engine.react import React
 from turnyard.engine.registry import Converter, Registry
 from turnyard.engine.runner import Means, Model
+from turnyard.engine.strategy import AnyStrategy
 from turnyard.errors import ConfigError
 from turnyard.ports import Clock, Delta
 from turnyard.records.commit import TurnView
@@ -69,7 +71,7 @@ class AgentOptions:
     version: str | None = None
     mode: Mode = "steer"
     complete_when: Literal["settled", "turn"] = "turn"
-    strategy: str = "react"
+    strategy: AnyStrategy = field(default_factory=React)
     decode_state: DecodeState | None = None
     model_settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     limits: Limits = field(default_factory=Limits)
@@ -163,7 +165,7 @@ class Agent:
             pool=options.pool,
             mode=options.mode,
             complete_when=options.complete_when,
-            strategy=options.strategy,
+            strategy=options.strategy.name,
             limits=options.limits.to_json(),
             models=tuple(m if isinstance(m, str) else type(m).__name__ for m in options.models),
             output_schema=self.output.schema if self.output else None,
@@ -183,6 +185,7 @@ class Agent:
             forced_terminal=self.options.terminal_tool,
             secret_hash=secret_hash,
             read_output=self.output.read if self.output else None,
+            strategy=self.options.strategy,
             hooks=bool(self.home.hooks.at("turn_stopping")),
         )
 

@@ -16,7 +16,10 @@ from turnyard.app.agent import Agent, AgentOptions, AnyTool, DecodeState, Instru
 from turnyard.app.hooks import Hook, Hooks
 from turnyard.app.limits import Limits
 from turnyard.app.models import ModelSpec
+from turnyard.engine.plan import PlanExecute
+from turnyard.engine.react import React
 from turnyard.engine.registry import Converter
+from turnyard.engine.strategy import AnyStrategy, Strategy, checked
 from turnyard.errors import ConfigError, UnknownAgent
 from turnyard.records.manifest import Manifest
 
@@ -25,7 +28,7 @@ Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}\Z")
 _MODES = ("steer", "follow_up", "collect", "interrupt", "rollback", "reject")
-_STRATEGIES = ("react",)
+_STRATEGIES = checked((React(), PlanExecute()))
 
 
 class App:
@@ -75,7 +78,7 @@ class App:
         version: str | None = None,
         mode: Mode = "steer",
         complete_when: Literal["settled", "turn"] = "turn",
-        strategy: str = "react",
+        strategy: str | AnyStrategy = "react",
         decode_state: DecodeState | None = None,
         model_settings: Mapping[str, Any] | None = None,
         limits: Limits | None = None,
@@ -94,7 +97,8 @@ class App:
             version: a name for this version of it; None derives one from the declaration.
             mode: what a message does that arrives while a turn runs.
             complete_when: whether its chat answers are done with the turn, or when every call is settled.
-            strategy: how a turn goes on; "react" asks and calls until there is an answer.
+            strategy: how a turn goes on; "react" asks and calls until there is an answer, "plan_execute" plans first; or one of
+                your own (turnyard.engine.strategy).
             decode_state: what a turn that an older version began looks like to this one: called with the turn and that version's name,
                 returns the turn to go on with, or raises AgentVersionGone. None: every version goes on with every turn.
             model_settings: passed to the model with every request.
@@ -110,7 +114,7 @@ class App:
         if name in self._agents:
             raise ConfigError(f"two agents are called {name}; rename one")
         models = tuple(model) if isinstance(model, list | tuple) else (model,)
-        _check_choices(name, models, mode, strategy)
+        _check_choices(name, models, mode)
         options = AgentOptions(
             models=models,  # pyright: ignore[reportArgumentType]
             instructions=instructions,
@@ -119,7 +123,7 @@ class App:
             version=version,
             mode=mode,
             complete_when=complete_when,
-            strategy=strategy,
+            strategy=_strategy(name, strategy),
             decode_state=decode_state,
             model_settings=dict(model_settings or {}),
             limits=limits or Limits(),
@@ -220,10 +224,16 @@ def _check_name(what: str, name: str) -> None:
         raise ConfigError(f"{what} {name!r}: a name is 1 to 63 of a-z, 0-9, _ and -, and begins with a letter")
 
 
-def _check_choices(name: str, models: Sequence[Any], mode: str, strategy: str) -> None:
+def _check_choices(name: str, models: Sequence[Any], mode: str) -> None:
     if not models or not all(isinstance(m, str) or hasattr(m, "stream") for m in models):
         raise ConfigError(f"agent {name}: model= is 'provider:NAME', a name from turnyard.yaml, or a list of those")
     if mode not in _MODES:
         raise ConfigError(f"agent {name}: mode={mode!r} is not one of {', '.join(_MODES)}")
-    if strategy not in _STRATEGIES:
-        raise ConfigError(f"agent {name}: strategy={strategy!r} is not one of {', '.join(_STRATEGIES)}")
+
+
+def _strategy(agent: str, given: str | AnyStrategy) -> AnyStrategy:
+    if isinstance(given, Strategy):
+        return next(iter(checked((given,)).values()))
+    if given not in _STRATEGIES:
+        raise ConfigError(f"agent {agent}: strategy={given!r} is not one of {', '.join(_STRATEGIES)}")
+    return _STRATEGIES[given]

@@ -14,7 +14,6 @@ from turnyard.engine.local import LocalSession
 from turnyard.engine.local_agent import LocalAgent, Wires
 from turnyard.engine.memory import MemorySession
 from turnyard.engine.options import Options, Settings
-from turnyard.engine.react import React
 from turnyard.engine.registry import Converter
 from turnyard.engine.runner import Means, Spawn
 from turnyard.ports import Clock
@@ -111,7 +110,7 @@ def _local_agent(base: Agent, settings: Settings, place: _Place) -> LocalAgent:
         return _local_agent(base, to, place)
 
     decode = agent.output.decode if agent.output else _as_it_is
-    return LocalAgent(agent.table(), React(), scope, decode, place.wires, settings, changed)
+    return LocalAgent(agent.table(), scope, decode, place.wires, settings, changed)
 
 
 def _variant(agent: Agent, to: Settings) -> Agent:

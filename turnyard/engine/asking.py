@@ -8,21 +8,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from turnyard.engine.budget import Notice, Stop, judge
+from turnyard.engine.budget import Notice, Spent, Stop, Verdict, judge
+from turnyard.engine.decide import decide
 from turnyard.engine.effects import AskModel, Effect, Failure, ModelAnswer, NoEffect, ToolTable
 from turnyard.engine.guards import REPETITION, check_cuts, check_loop, one_copy
+from turnyard.engine.history import has_called
 from turnyard.engine.progress import Progress
 from turnyard.engine.recovery import after_answer, fold_mode
-from turnyard.engine.reply import fail, has_called, lanes, say
+from turnyard.engine.reply import carry_out, fail, lanes
 from turnyard.engine.stopping import at_stop, reset_by, segment_over
+from turnyard.engine.strategy import Ask
 from turnyard.ports import Done
 from turnyard.records.commit import Clear, Commit, Say, TurnView
 from turnyard.records.log import LogRecord
 
 
-def ask_effect(view: TurnView, facts: ToolTable) -> Effect:
+def ask_effect(view: TurnView, facts: ToolTable, ask: Ask) -> Effect:
     """Return the ask that is due, or what is due in its place: the hooks, a notice, or the end."""
-    verdict = judge(view, facts.bounds)
+    verdict = _verdict(view, facts)
     if isinstance(verdict, Stop):
         return at_stop(view, facts.bounds, stop_of(view, facts), hooks=facts.hooks)
     if segment_over(view, facts.bounds):
@@ -32,15 +35,15 @@ def ask_effect(view: TurnView, facts: ToolTable) -> Effect:
         return NoEffect(fail(view, Failure(loop.code, loop.message)))
     if loop is not None:
         return NoEffect(Commit(append=(loop,), claim=True))
-    note = verdict.text if verdict is not None else ""
+    note = "\n\n".join(part for part in (ask.note, verdict.text if verdict is not None else "") if part)
     progress = Progress.of(view)
     # each retry was one commit; the key is that of the first try
-    return AskModel(f"{view.turn}:{view.rev + 1 - progress.retries}", note, fold_mode(progress))
+    return AskModel(f"{view.turn}:{view.rev + 1 - progress.retries}", note, ask.tools, fold_mode(progress))
 
 
 def stop_of(view: TurnView, facts: ToolTable) -> Stop | None:
     """Return why the model may not be asked again, None when it may."""
-    stop = judge(view, facts.bounds)
+    stop = _verdict(view, facts)
     if not isinstance(stop, Stop):
         return None
     terminal = facts.forced_terminal
@@ -48,6 +51,11 @@ def stop_of(view: TurnView, facts: ToolTable) -> Stop | None:
         called = f"the model never called {terminal} in {facts.bounds.model_calls} model calls"
         return replace(stop, message=f"{called}; the provider may ignore tool_choice")
     return stop
+
+
+def _verdict(view: TurnView, facts: ToolTable) -> Verdict:
+    """Return what the agent's limits say, else what the strategy's own say."""
+    return judge(view, facts.bounds) or facts.strategy.limit(Spent.of(view))
 
 
 def answer_commit(view: TurnView, effect: AskModel, answer: ModelAnswer, facts: ToolTable, *, unseen: Iterable[LogRecord]) -> Commit:
@@ -69,7 +77,7 @@ def answer_commit(view: TurnView, effect: AskModel, answer: ModelAnswer, facts: 
 
 def _said(view: TurnView, facts: ToolTable, done: Done) -> Commit:
     """Return the commit of an answer; a reply that would end the turn ends it only after the hooks were asked."""
-    change = say(view, facts, done)
+    change = carry_out(view, facts, decide(view, facts.strategy, done), done)
     if facts.hooks and change.ending == "finish" and change.failure is None:
         return replace(change, ending="none", claim=True)
     return change

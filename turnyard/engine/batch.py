@@ -30,6 +30,7 @@ class OpenCall:
     name: str
     args: dict[str, Any]
     refusal: str | None
+    expires_in_ms: int | None = None
 
     @property
     def id(self) -> str:
@@ -92,7 +93,7 @@ def open_batch(view: TurnView, facts: ToolTable) -> Batch:
 
 
 def _open_call(row: Row, body: dict[str, Any]) -> OpenCall:
-    return OpenCall(row, str(body.get("name", "")), body.get("args") or {}, body.get("refused"))
+    return OpenCall(row, str(body.get("name", "")), body.get("args") or {}, body.get("refused"), body.get("expires_in_ms"))
 
 
 def unknown_tool(name: str, facts: ToolTable) -> str:
@@ -297,6 +298,6 @@ def _placeholder(call: OpenCall, parked: Parked | None) -> Answer:
 
 def _park(batch: Batch, call: OpenCall, parked: Parked | None) -> Park:
     fact = batch.facts.tools.get(call.name, _UNASKED)
-    deadline_ms = (parked.expires_in_ms if parked else None) or fact.timeout_ms or DAY_MS
+    deadline_ms = (parked.expires_in_ms if parked else None) or call.expires_in_ms or fact.timeout_ms or DAY_MS
     hashed = batch.facts.secret_hash if call.row.kind == "callback" else None
     return Park(call.id, deadline_ms, hashed(call.id) if hashed else None)

@@ -6,10 +6,11 @@ counts move with the turn to another worker. All stops are tested before any not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from turnyard.engine.bounds import UNLIMITED, Bounds, Budget
+from turnyard.engine.history import of_turn
 from turnyard.engine.progress import Progress
 from turnyard.records.commit import TurnView
 from turnyard.records.log import ASSISTANT, CALL, RESULT, LogRecord
@@ -33,7 +34,7 @@ class Spent:
     def of(view: TurnView) -> Spent:
         """Return what the turn that `view` shows has used."""
         held = Progress.of(view)
-        seen = _count(entries_of(view))
+        seen = _count(of_turn(view))
         return Spent(
             model_calls=held.model_calls + seen.model_calls,
             tool_calls=held.tool_calls + seen.tool_calls,
@@ -58,18 +59,10 @@ class Notice:
     """The model should hear `text` now. `warned` is what the turn's progress holds once it has."""
 
     text: str
-    warned: int
+    warned: int = 0
 
 
 Verdict = Stop | Notice | None
-
-
-def entries_of(view: TurnView) -> Iterator[LogRecord]:
-    """Yield the entries of the open turn, newest first. They are the last ones in reading order."""
-    for entry in reversed(view.entries):
-        if entry.turn != view.turn:
-            return
-        yield entry
 
 
 def judge(view: TurnView, bounds: Bounds) -> Verdict:
@@ -100,7 +93,7 @@ def carry(progress: Progress, view: TurnView, *, spans: Sequence[tuple[int, int]
 
     `usage` is that of the summary itself; it costs tokens as an answer does, and is no model call of the turn's own.
     """
-    gone = _count(e for e in entries_of(view) if any(first <= e.seq <= last for first, last in spans))
+    gone = _count(e for e in of_turn(view) if any(first <= e.seq <= last for first, last in spans))
     return replace(
         progress,
         model_calls=progress.model_calls + gone.model_calls,

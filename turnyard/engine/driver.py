@@ -28,6 +28,7 @@ from turnyard.engine.queues import MessageQueue
 from turnyard.engine.registry import Registry
 from turnyard.engine.runner import Means, Performer
 from turnyard.engine.runner import Run as RunCall
+from turnyard.engine.turn import commit_after, next_effect
 from turnyard.records.commit import Commit, Say, TurnView
 from turnyard.records.log import COMPACTION, RESULT, LogRecord
 
@@ -200,19 +201,22 @@ class Run:
             self.memory.expire()
 
     async def _turn(self, view: TurnView) -> None:
+        with self._performer.span("turn", session=view.session, turn=view.turn):
+            await self._steps(view)
+
+    async def _steps(self, view: TurnView) -> None:
         while not view.ended:
             done, result = await self._step(view)
-            change = self.agent.strategy.commit_after(view, done, result=result, facts=self.agent.table)
+            change = commit_after(view, done, result=result, facts=self.agent.table)
             before, view = view, await self._commit(view, change)
             if isinstance(result, ModelAnswer):
                 self._count(before, result)
 
     async def _step(self, view: TurnView) -> tuple[Effect, Result]:
         """Decide and do the next thing."""
-        strategy, table = self.agent.strategy, self.agent.table
         if self.aborted:
             return self._closing(view), None
-        effect = AskModel(f"{view.turn}:{view.rev + 1}") if self._ask and not view.cancel else strategy.next_effect(view, table)
+        effect = AskModel(f"{view.turn}:{view.rev + 1}") if self._ask and not view.cancel else next_effect(view, self.agent.table)
         if isinstance(effect, NoEffect):
             return effect, None
         if isinstance(effect, AskModel):
@@ -229,7 +233,7 @@ class Run:
     def _closing(self, view: TurnView, *, partial: bool = False) -> NoEffect:
         """Return what ends an aborted turn. What was said by then is kept as an answer that no model is shown."""
         self.memory.request_cancel()
-        effect = self.agent.strategy.next_effect(replace(view, cancel="user"), self.agent.table)
+        effect = next_effect(replace(view, cancel="user"), self.agent.table)
         change = effect.commit if isinstance(effect, NoEffect) else Commit(ending="finish", closing=True)
         if partial:
             said = self.shared.narration.streaming

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from turnyard.engine.bounds import Bounds, Budget
+from turnyard.engine.react import React
+from turnyard.engine.strategy import AnyStrategy
 from turnyard.ports import Done
 from turnyard.records.commit import CallKind, Commit, Row
 
@@ -30,7 +32,7 @@ class ToolFact:
 
 @dataclass(frozen=True, slots=True)
 class ToolTable:
-    """What the turn has to know of its agent.
+    """What the turn has to know of its agent. `strategy` decides its course.
 
     `bounds` are those of one turn. `parallel` is how many plain calls of one answer may run at once. With `forced_terminal` a reply that never called
     that tool does not end the turn. `secret_hash` gives the hash of the token made for a call, None when calls have no
@@ -44,18 +46,20 @@ class ToolTable:
     secret_hash: Callable[[str], str] | None = None
     read_output: Callable[[str], Any] | None = None
     hooks: bool = False
+    strategy: AnyStrategy = field(default_factory=React)
 
 
 @dataclass(frozen=True, slots=True)
 class AskModel:
     """Ask the model for the next answer. `key` is the same when the ask is repeated after a crash.
 
-    `note` is added to the system message of this call only. `fold` says whether the context may be folded first (auto),
+    `note` is added to the system message of this call only; without `tools` none are offered. `fold` says whether the context may be folded first (auto),
     must be (force: the model said that it is too long), or must not be (never: a summary has failed in this turn).
     """
 
     key: str
     note: str = ""
+    tools: bool = True
     fold: Literal["auto", "force", "never"] = "auto"
 
 

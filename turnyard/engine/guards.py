@@ -12,7 +12,8 @@ from typing import Any
 
 import orjson
 
-from turnyard.engine.budget import Stop, entries_of
+from turnyard.engine.budget import Stop
+from turnyard.engine.history import of_turn
 from turnyard.records.commit import PLACEHOLDER, Note, TurnView
 from turnyard.records.log import ASSISTANT, CALL, NOTICE, RESULT, USER, LogRecord
 
@@ -91,7 +92,7 @@ def one_copy(text: str) -> str:
 def _rounds(view: TurnView) -> Iterator[_Round]:
     """Yield the rounds of the open turn since the last news, newest first."""
     one = _Round()
-    for entry in entries_of(view):
+    for entry in of_turn(view):
         if entry.type == USER or (entry.type == RESULT and entry.aside):
             return
         if entry.type == ASSISTANT:

@@ -10,7 +10,6 @@ from typing import Any
 from turnyard.engine.effects import ToolTable
 from turnyard.engine.options import Settings
 from turnyard.engine.runner import Means
-from turnyard.engine.strategy import Strategy
 
 Scope = Callable[[], AbstractAsyncContextManager[Means]]
 
@@ -45,7 +44,6 @@ class LocalAgent:
     """
 
     table: ToolTable
-    strategy: Strategy
     scope: Scope
     decode: Callable[[Any], Any]
     wires: Wires = field(default_factory=Wires)

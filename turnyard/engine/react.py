@@ -1,30 +1,23 @@
-"""The strategy that alternates: ask the model, run the calls it makes, ask again, until it answers with text alone."""
+"""The strategy that alternates: ask the model, make the calls it asks for, ask again, until it answers with text alone."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import ClassVar
 
-from turnyard.engine import turn
-from turnyard.engine.effects import Effect, Result, ToolTable
-from turnyard.records.commit import Commit, TurnView
+from turnyard.engine.history import unseen
+from turnyard.engine.strategy import Ask, Call, Decision, Finish, Strategy
+from turnyard.ports import Done
+from turnyard.records.commit import TurnView
 
 
-@dataclass(frozen=True, slots=True)
-class React:
-    """One model call or one tool call per transition; a turn may move to another worker between any two."""
+class React(Strategy[None]):
+    """One model call or one tool call per transition. Its state is the log: nothing else has to be remembered."""
 
-    name: str = "react"
-    version: int = 1
+    name: ClassVar[str] = "react"
 
-    def decode_state(self, state: TurnView, from_version: str) -> TurnView:
-        """Return the turn as it is: its state is its log, which every version reads."""
-        del from_version
-        return state
-
-    def next_effect(self, view: TurnView, facts: ToolTable) -> Effect:
-        """Return the one thing to do now."""
-        return turn.next_effect(view, facts)
-
-    def commit_after(self, view: TurnView, effect: Effect, *, result: Result, facts: ToolTable) -> Commit:
-        """Return the commit that follows from what came of it."""
-        return turn.commit_after(view, effect, result=result, facts=facts)
+    def step(self, view: TurnView, state: None, answer: Done | None) -> tuple[None, Decision]:
+        """Make the answer's calls, or end with it; ask as long as there is something that the model has not read."""
+        if answer is not None:
+            return state, Call(answer.calls) if answer.calls else Finish()
+        # a duplicate wake brings nothing new, and costs nothing
+        return state, Ask() if unseen(view) else Finish()

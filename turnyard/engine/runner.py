@@ -1,4 +1,4 @@
-"""How the effects of one turn are performed: the model is asked, tools are run.
+"""How the effects of one turn are performed: the model is asked, stretches are summarised, tools are run.
 
 Whatever stores the turn, the same `Performer` does its effects. It keeps the calls of a parallel batch running while
 their results are committed one by one, and stops them all when the turn is cancelled or let go.
@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from turnyard.engine.effects import (
@@ -17,20 +18,24 @@ from turnyard.engine.effects import (
     AskModel,
     Effect,
     Failure,
+    Fold,
     HookAnswer,
     ModelAnswer,
     Parked,
     Result,
     RunBatch,
     RunTool,
+    Summary,
     ToolResult,
 )
+from turnyard.engine.middleware import Middleware, wrapped
 from turnyard.engine.notices import without
 from turnyard.engine.render import render
-from turnyard.errors import ModelError
-from turnyard.ports import Delta, Done, ModelRequest, Provider, ToolSpec
+from turnyard.engine.shaper import Built, ContextBuilder, Shaper
+from turnyard.errors import ModelError, TurnyardError
+from turnyard.ports import Delta, Done, ModelRequest, Provider, ToolSpec, Tracer
 from turnyard.records.commit import TurnView
-from turnyard.records.log import LogRecord
+from turnyard.records.log import COMPACTION, LogRecord
 
 Run = Callable[[TurnView, RunTool], Awaitable[ToolResult | Parked]]
 Instruct = Callable[[TurnView], Awaitable[str]]
@@ -52,12 +57,14 @@ class Model:
 class Means:
     """What an agent's turns are done with.
 
-    `models` are tried in order: the next one when the one before failed. `run` runs one call and never raises.
-    `instruct` gives the system message and is asked once per turn. `on_delta` is told of every streamed piece; it
-    must not block. `prepare` is asked each time before the model is: it returns the pairs (group_key) of the notices that
-    are over, which are taken out of the log with the answer. `show` says what of the log the model is shown; None: all of it.
-    `spawn` has the agent that a call of kind child asks do its work, and returns the call's outcome and body; it never raises.
-    None where that is done elsewhere. `stopping` asks the agent's turn_stopping hooks about a turn, shown the messages so far; it never raises.
+    `models` are tried in order: the next one when the one before failed; `summarisers` likewise for summaries, none
+    meaning the same models. `run` runs one call and never raises. `instruct` gives the system message and is asked once
+    per turn. `on_delta` is told of every streamed piece; it must not block. `prepare` is asked each time before the
+    model is: it returns the pairs (group_key) of the notices that are over, which are taken out of the log with the
+    answer. `show` says what of the log the model is shown; None: all of it. `builder` makes what fits a request of one
+    turn's log. `spawn` has the agent that a call of kind child asks do its work, and returns the call's outcome and body;
+    it never raises; None where that is done elsewhere. `stopping` asks the agent's turn_stopping hooks about a turn, shown
+    the messages so far; it never raises. `reader` is offered once something is shown shortened. `layers` wrap model and tool calls.
     """
 
     models: Sequence[Model]
@@ -70,6 +77,11 @@ class Means:
     show: Show | None = None
     spawn: Spawn | None = None
     stopping: StopHooks | None = None
+    builder: Callable[[], ContextBuilder] = Shaper
+    reader: ToolSpec | None = None
+    summarisers: Sequence[Model] = ()
+    layers: Middleware = field(default_factory=Middleware)
+    tracer: Tracer | None = None
 
 
 class Performer:
@@ -78,6 +90,8 @@ class Performer:
     def __init__(self, means: Means, *, on_request: Callable[[], None] | None = None) -> None:
         self._means = means
         self._on_request = on_request
+        self._builder = means.builder()
+        self._run = wrapped(means.layers.tool, means.run)
         self._system: tuple[str, str] | None = None
         self._running: dict[str, asyncio.Task[ToolResult | Parked]] = {}
 
@@ -87,11 +101,15 @@ class Performer:
         return bool(self._running)
 
     async def perform(self, view: TurnView, effect: Effect) -> tuple[Effect, Result]:
-        """Do `effect`; return it and what came of it, or, for a batch, the call that finished first and its result."""
+        """Do `effect`; return what was done and what came of it.
+
+        Of a batch that is the call that finished first. In place of a model call it is a fold, when one must come first.
+        """
         if isinstance(effect, AskModel):
-            return effect, await self._ask(view, effect)
+            return await self._ask(view, effect)
         if isinstance(effect, RunTool):
-            return effect, await self._means.run(view, effect)
+            with self.span("tool", tool=effect.name, call=effect.row.call):
+                return effect, await self._run(view, effect)
         if isinstance(effect, AskHooks):
             return effect, await self._hooks(view, effect)
         if isinstance(effect, RunBatch):
@@ -106,40 +124,80 @@ class Performer:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    def span(self, name: str, **attributes: str) -> AbstractContextManager[object]:
+        """Return what tells the tracer, if there is one, that a piece of work begins and ends."""
+        return nullcontext() if self._means.tracer is None else self._means.tracer.span(name, attributes)
+
     # -- the model ----------------------------------------------------------------------------------------------------
 
-    async def _ask(self, view: TurnView, effect: AskModel) -> ModelAnswer | Failure:
+    async def _ask(self, view: TurnView, effect: AskModel) -> tuple[Effect, Result]:
         means = self._means
         cleared = tuple(await means.prepare(view)) if means.prepare else ()
-        entries = without(view.entries, cleared)
         system = "\n\n".join(part for part in (await self._instructions(view), effect.note) if part)
-        messages = render(means.show(entries) if means.show else entries, system=system)
-        failure = Failure("model_error", "the agent has no model")
-        for model in self._means.models:
-            # a provider may change what it is given; the caller's settings stay as they are
-            settings = copy.deepcopy(dict(self._means.settings))
-            request = ModelRequest(model.name, messages, self._means.tools, settings, effect.key)
-            try:
-                return ModelAnswer(await self._answer(view, model, request), cleared)
-            except ModelError as error:
-                after_ms = None if error.retry_after_s is None else round(error.retry_after_s * 1000)
-                failure = Failure(error.code, str(error), retryable=error.retryable, retry_after_ms=after_ms)
-        return failure
+        offered = self._offered(view) if effect.tools else ()
+        try:
+            with self.span("build"):
+                entries = without(view.entries, cleared)
+                shown = means.show(entries) if means.show else entries
+                built = self._builder.build(shown, system=system, tools=offered, fold=effect.fold)
+        except TurnyardError as error:  # it cannot be made to fit
+            return effect, Failure(error.code, str(error))
+        if isinstance(built, Fold):
+            fold = replace(built, key=f"{effect.key}:fold")
+            return fold, await self._summarise(view, fold)
+        if built.nothing_to_fold:
+            return effect, Failure("context_overflow", "the model says that the request is too long, and nothing of it can be summarised")
+        offered = self._with_reader(offered, built) if effect.tools else ()
+        result = await self._answer(view, means.models, ModelRequest("", built.messages, offered, {}, effect.key))
+        return effect, result if isinstance(result, Failure) else ModelAnswer(result, cleared, built.tokens)
+
+    def _offered(self, view: TurnView) -> Sequence[ToolSpec]:
+        """Return the tools of a request. The reader of what is shortened joins them once there is a summary."""
+        means = self._means
+        folded = means.reader is not None and any(e.type == COMPACTION for e in view.entries)
+        return (*means.tools, means.reader) if folded and means.reader else means.tools
+
+    def _with_reader(self, offered: Sequence[ToolSpec], built: Built) -> Sequence[ToolSpec]:
+        reader = self._means.reader
+        return (*offered, reader) if reader is not None and built.stubbed and reader not in offered else offered
+
+    async def _summarise(self, view: TurnView, fold: Fold) -> Summary | Failure:
+        means = self._means
+        result = await self._answer(view, means.summarisers or means.models, ModelRequest("", fold.messages, (), {}, fold.key), aside=True)
+        return result if isinstance(result, Failure) else self._builder.summary_of(fold, result.text, usage=result.usage)
 
     async def _hooks(self, view: TurnView, effect: AskHooks) -> HookAnswer | Failure:
         if self._means.stopping is None:
             return HookAnswer()
         return await self._means.stopping(view, effect, render(view.entries))
 
-    async def _answer(self, view: TurnView, model: Model, request: ModelRequest) -> Done:
-        if self._on_request is not None:
-            self._on_request()
-        async for item in model.provider.stream(request):
-            if isinstance(item, Done):
-                return item
-            if self._means.on_delta is not None:
-                self._means.on_delta(view, item)
-        raise ModelError(f"the stream of {model.name} ended before its answer was complete", retryable=True)
+    async def _answer(self, view: TurnView, models: Sequence[Model], request: ModelRequest, *, aside: bool = False) -> Done | Failure:
+        """Ask one model after the other until one answers. `aside`: what it says is nobody's reply."""
+        failure = Failure("model_error", "the agent has no model")
+        for model in models:
+            # a provider may change what it is given; the caller's settings stay as they are
+            settings = {} if aside else copy.deepcopy(dict(self._means.settings))
+            try:
+                with self.span("stream_chat", model=model.name):
+                    stream = wrapped(self._means.layers.ask, self._streamed(model, aside=aside))
+                    return await stream(view, replace(request, model=model.name, settings=settings))
+            except ModelError as error:
+                after_ms = None if error.retry_after_s is None else round(error.retry_after_s * 1000)
+                failure = Failure(error.code, str(error), retryable=error.retryable, retry_after_ms=after_ms)
+        return failure
+
+    def _streamed(self, model: Model, *, aside: bool) -> Callable[[TurnView, ModelRequest], Awaitable[Done]]:
+        async def stream(view: TurnView, request: ModelRequest) -> Done:
+            if self._on_request is not None:
+                self._on_request()
+            async for item in model.provider.stream(request):
+                if isinstance(item, Done):
+                    return item
+                if self._means.on_delta is not None and not aside:
+                    self._means.on_delta(view, item)
+            raise ModelError(f"the stream of {model.name} ended before its answer was complete", retryable=True)
+
+        return stream
 
     async def _instructions(self, view: TurnView) -> str:
         """Return the system message, evaluated once per turn so that prompt caches hold."""
@@ -152,7 +210,7 @@ class Performer:
     async def _first_of(self, view: TurnView, batch: RunBatch) -> tuple[Effect, Result]:
         for call in batch.calls:
             if call.row.call not in self._running:
-                self._running[call.row.call] = asyncio.ensure_future(self._means.run(view, call))
+                self._running[call.row.call] = asyncio.ensure_future(self._run(view, call))
         try:
             await asyncio.wait([self._running[c.row.call] for c in batch.calls], return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:

@@ -52,6 +52,10 @@ class ContextBuilder(Protocol):
         """
         ...
 
+    def summary_of(self, fold: Fold, text: str, *, usage: dict[str, int] | None = None) -> Summary | Failure:
+        """Return what the summariser's words make of a fold; a failure when there are none, or too many."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class ShaperPolicy:

@@ -1,14 +1,16 @@
-"""What happens next in a turn, and which commit follows from what came of it.
+"""The kernel: what happens next in a turn, and which commit follows from what came of it.
 
 `next_effect` and `commit_after` are the worker's side of the protocol as pure functions of a `TurnView`: the same view
-gives the same decision on any worker. A turn ends without a model call when nothing is new since the last answer, so
-a duplicate wake costs nothing. A replay repeats at most the one effect whose commit is missing.
+gives the same decision on any worker. What is common to all turns is decided here, in this order: a cancel, a hand-over,
+the open calls of the last answer, then what the agent's strategy decides, within the limits. A replay repeats at most the
+one effect whose commit is missing.
 """
 
 from __future__ import annotations
 
 from turnyard.engine.asking import answer_commit, ask_effect, stop_of
 from turnyard.engine.batch import batch_effect, open_batch, result_commit, running_batch
+from turnyard.engine.decide import decide
 from turnyard.engine.effects import (
     AskHooks,
     AskModel,
@@ -21,19 +23,23 @@ from turnyard.engine.effects import (
     Parked,
     Result,
     RunTool,
+    Summary,
     ToolResult,
     ToolTable,
 )
+from turnyard.engine.folded import after_fold
+from turnyard.engine.history import unseen
 from turnyard.engine.pending import read_pending
 from turnyard.engine.recovery import after_failure, closing_events, forgiven
-from turnyard.engine.reply import lanes
+from turnyard.engine.reply import carry_out, lanes
 from turnyard.engine.stopping import after_hooks, at_end
+from turnyard.engine.strategy import Ask, Finish
 from turnyard.records.commit import Commit, TurnView
-from turnyard.records.log import ASSISTANT, CALL, COMPACTION, RESULT, LogRecord
+from turnyard.records.log import RESULT
 
 
 def next_effect(view: TurnView, facts: ToolTable) -> Effect:
-    """Return the one thing to do now in the turn that `view` shows."""
+    """Return the one thing to do now in the turn that `view` shows; it may raise what the strategy raises."""
     if view.cancel:
         return NoEffect(Commit(append=closing_events(view), ending="finish", closing=True, lanes=lanes(view)))
     batch = open_batch(view, facts)
@@ -41,15 +47,35 @@ def next_effect(view: TurnView, facts: ToolTable) -> Effect:
         return NoEffect(Commit(ending="yield", unstart=tuple(r.call for r in view.rows if r.call in view.mine)))
     if batch.calls:
         return batch_effect(batch)
-    return _between(view, facts)
+    if view.code == "AWAITS":
+        return NoEffect(Commit(ending="park"))
+    if _closed(view):
+        return NoEffect(Commit(ending="finish", lanes=lanes(view)))
+    return _decided(view, facts)
 
 
 def commit_after(view: TurnView, effect: Effect, *, result: Result, facts: ToolTable) -> Commit:
     """Return the commit that follows `effect`, which `result` came of, on the view that asked for it.
 
-    For a call of a `RunBatch` pass the `RunTool` of that call and the newest view.
+    For a call of a `RunBatch` pass the `RunTool` of that call and the newest view. It may raise what the strategy raises.
     """
     return forgiven(view, _after(view, effect, result, facts))
+
+
+def _closed(view: TurnView) -> bool:
+    """Tell whether a tool has ended the turn: nothing is asked any more."""
+    return any(e.type == RESULT and e.body.get("closes") and not e.aside for e in unseen(view))
+
+
+def _decided(view: TurnView, facts: ToolTable) -> Effect:
+    decided = decide(view, facts.strategy, None)
+    match decided.decision:
+        case Ask() as ask:
+            return ask_effect(view, facts, ask)
+        case Finish(output=None):
+            return at_end(view, facts.bounds, stop_of(view, facts), hooks=facts.hooks)
+        case _:
+            return NoEffect(carry_out(view, facts, decided))
 
 
 def _after(view: TurnView, effect: Effect, result: Result, facts: ToolTable) -> Commit:
@@ -57,40 +83,16 @@ def _after(view: TurnView, effect: Effect, result: Result, facts: ToolTable) -> 
         case NoEffect(commit=commit), _:
             return commit
         case AskModel(), ModelAnswer() as answer:
-            return answer_commit(view, effect, answer, facts, unseen=_unseen(view))
+            return answer_commit(view, effect, answer, facts, unseen=unseen(view))
+        case Fold(), Summary() as summary:
+            return after_fold(view, effect, summary)
         case AskModel() | Fold(), Failure() as failure:
             return after_failure(view, effect, failure, facts.bounds)
         case AskHooks(), HookAnswer() | Failure():
-            return after_hooks(view, effect, result, facts.bounds, stop=stop_of(view, facts), replied=not _unseen(view))
+            return after_hooks(view, effect, result, facts.bounds, stop=stop_of(view, facts), replied=not unseen(view))
         case RunTool(row=row), ToolResult() | Parked():
             batch = open_batch(view, facts)
             pending = read_pending(result.content) if isinstance(result, ToolResult) and row.kind == "plain" else None
             return result_commit(batch, batch[row.call], pending or result)
         case _:
             raise TypeError(f"{type(effect).__name__} cannot end with {type(result).__name__}")
-
-
-# -- between two answers ----------------------------------------------------------------------------------------------
-
-
-def _between(view: TurnView, facts: ToolTable) -> Effect:
-    """Return what is due when every call is answered: ask again, end, or stop at a limit."""
-    if view.code == "AWAITS":
-        return NoEffect(Commit(ending="park"))
-    new = _unseen(view)
-    if not new:
-        return at_end(view, facts.bounds, stop_of(view, facts), hooks=facts.hooks)
-    if any(e.type == RESULT and e.body.get("closes") and not e.aside for e in new):
-        return NoEffect(Commit(ending="finish", lanes=lanes(view)))
-    return ask_effect(view, facts)
-
-
-def _unseen(view: TurnView) -> list[LogRecord]:
-    """Return what this turn brought since the last answer; a summary is nothing new."""
-    found: list[LogRecord] = []
-    for entry in reversed(view.entries):
-        if entry.type == ASSISTANT:
-            break
-        if entry.turn == view.turn and entry.type not in (CALL, COMPACTION):
-            found.append(entry)
-    return found

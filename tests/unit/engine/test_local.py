@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
 from turnyard import App, Limits, Park, SessionClosed, ToolError, tool
 from turnyard.app.calls import Hands
-from turnyard.engine.effects import Effect, NoEffect, ToolTable
 from turnyard.engine.local import LocalAgent, LocalSession
 from turnyard.engine.memory import MemorySession
-from turnyard.engine.react import React
 from turnyard.engine.runner import Means, Model
-from turnyard.engine.strategy import Strategy
 from turnyard.errors import AlreadyDecided, InvalidInput, JobFailed, ModelError, NotFound
 from turnyard.ports import Delta, Done, ModelRequest
 from turnyard.records.commit import TurnView
@@ -260,35 +257,42 @@ async def test_a_reply_without_a_word_keeps_the_text_of_the_round_before_and_say
     assert (result.state, result.text, result.silent) == ("succeeded", "let me see", True)
 
 
-class Watched(React):
-    """The strategy, writing down what it asks for."""
+class Watched:
+    """A tracer that writes down which pieces of work there are, each under the one it is part of."""
 
-    seen: ClassVar[list[str]] = []
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self._open: list[str] = []
 
-    def next_effect(self, view: TurnView, facts: ToolTable) -> Effect:
-        effect = super().next_effect(view, facts)
-        self.seen.append(type(effect).__name__ if not isinstance(effect, NoEffect) else effect.commit.ending)
-        return effect
+    @contextmanager
+    def span(self, name: str, attributes: Mapping[str, str]) -> Generator[None]:
+        del attributes
+        self._open.append(name)
+        self.seen.append(">".join(self._open))
+        yield
+        self._open.pop()
 
 
-def by_hand(model: Any, tools: Any = (), prepare: Any = None, strategy: Strategy | None = None) -> LocalSession:
+def by_hand(model: Any, tools: Any = (), prepare: Any = None, **means: Any) -> LocalSession:
     """A session made of its parts, where the app has no word for one of them."""
     agent = App().agent("a", model=model, tools=tools)
 
     @asynccontextmanager
     async def scope() -> AsyncGenerator[Means]:
-        yield replace(agent.means([Model(model, "m")], Hands("a", agent.tools, None)), prepare=prepare)
+        yield replace(agent.means([Model(model, "m")], Hands("a", agent.tools, None)), prepare=prepare, **means)
 
-    local = LocalAgent(agent.table(), strategy or React(), scope, lambda value: value)
+    local = LocalAgent(agent.table(), scope, lambda value: value)
     return LocalSession(local, MemorySession(ManualClock(), {"tenant": "t", "session": "s"}))
 
 
-@pytest.mark.spec("turn-41")
+@pytest.mark.spec("turn-41", "turn-39")
 async def test_two_calls_and_an_answer_are_four_steps_two_at_the_model_and_two_in_tools() -> None:
-    Watched.seen.clear()
-    talk = by_hand(ScriptedModel([[call("add", a=1, b=1), call("add", a=2, b=2)], "2 and 4"]), [add], strategy=Watched())
+    tracer = Watched()
+    talk = by_hand(ScriptedModel([[call("add", a=1, b=1), call("add", a=2, b=2)], "2 and 4"]), [add], tracer=tracer)
     await talk.prompt("go")
-    assert Watched.seen == ["AskModel", "RunTool", "RunTool", "AskModel"]
+    asked = ["turn>build", "turn>stream_chat"]
+    assert tracer.seen == ["turn", *asked, "turn>tool", "turn>tool", *asked]
+    assert talk.memory.rev == 4
 
 
 @pytest.mark.spec("turn-24")

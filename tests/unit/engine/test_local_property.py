@@ -91,7 +91,7 @@ class Scene:
         self.sent: list[str] = []
         self.events: list[Event] = []
         self.model = Eventful(answers, self.happen)
-        agent = App().agent("a", model=self.model, tools=[fine, bad, close], limits=Limits(parallel_tools=parallel))
+        agent = App().agent("a", model=self.model, tools=[fine, bad, close], limits=Limits(parallel_tools=parallel, loop_guard=False))
         self.talk: LocalSession = agent.local(steering=steering, follow_ups=follow_ups)
         self.talk.bus.subscribe(self.events.append)
 

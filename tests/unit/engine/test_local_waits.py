@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
-from typing import ClassVar
 
 from turnyard import App
-from turnyard.engine.effects import Effect, NoEffect, ToolTable
+from turnyard.engine.history import unseen
 from turnyard.engine.local import LocalSession
-from turnyard.engine.react import React
-from turnyard.records.commit import Commit, TurnView, Wait
-from turnyard.records.log import ASSISTANT
+from turnyard.engine.strategy import Ask, Decision, Finish, Sleep, Strategy
+from turnyard.ports import Done
+from turnyard.records.commit import TurnView
 from turnyard.testing import ManualClock, ScriptedModel
 
 
-class Patient(React):
+class Patient(Strategy[bool]):
     """Waits ten seconds before each turn's first request."""
 
-    waited: ClassVar[set[str]] = set()
+    name = "patient"
 
-    def next_effect(self, view: TurnView, facts: ToolTable) -> Effect:
-        wait = f"wait {view.turn}"
-        if not view.cancel and not any(e.turn == view.turn and e.type == ASSISTANT for e in view.entries) and wait not in self.waited:
-            self.waited.add(wait)
-            return NoEffect(Commit(wait=(Wait(wait, "timer", 10_000),), ending="park"))
-        return super().next_effect(view, facts)
+    def init(self, view: TurnView) -> bool:
+        return False
+
+    def step(self, view: TurnView, state: bool, answer: Done | None) -> tuple[bool, Decision]:
+        if answer is not None or not unseen(view):
+            return state, Finish()
+        return True, Ask() if state else Sleep(10_000)
 
 
 def session() -> tuple[LocalSession, ScriptedModel, ManualClock]:
     model, clock = ScriptedModel(["a", "b"]), ManualClock()
-    talk = App().agent("a", model=model).local(clock=clock)
-    talk._agent = replace(talk._agent, strategy=Patient())
+    talk = App().agent("a", model=model, strategy=Patient()).local(clock=clock)
     return talk, model, clock
 
 

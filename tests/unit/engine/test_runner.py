@@ -40,7 +40,10 @@ async def test_the_model_is_asked_with_everything_it_needs() -> None:
     tools = (ToolSpec("add", "Add.", {}),)
     performer = Performer(means(model, tools=tools, settings={"temperature": 0}))
     effect, result = await performer.perform(view(user(1)), ASK)
-    assert (effect, result) == (ASK, ModelAnswer(Done("hello", (), {"input_tokens": 1, "output_tokens": 1}, "stop", "m0")))
+    assert (effect, result) == (
+        ASK,
+        ModelAnswer(Done("hello", (), {"input_tokens": 1, "output_tokens": 1}, "stop", "m0"), active_tokens=19),
+    )
     messages = [{"role": "system", "content": "instructions 1"}, {"role": "user", "content": "hi"}]
     assert model.requests == [ModelRequest("m0", messages, tools, {"temperature": 0}, "turn_1:1")]
 

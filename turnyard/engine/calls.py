@@ -1,0 +1,75 @@
+"""How the calls of an answer, or of a strategy, become calls of the log.
+
+Every call gets an id of ours, unique in the session whatever the provider sent, because servers reuse theirs in each
+round and a late result must find the one call it belongs to.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from turnyard.engine.arguments import Arguments, read_arguments
+from turnyard.engine.batch import Batch, OpenCall, first_marks
+from turnyard.engine.effects import ToolFact, ToolTable
+from turnyard.engine.strategy import Question
+from turnyard.ports import AskedCall
+from turnyard.records import ids
+from turnyard.records.commit import CallKind, NewCall, Row, TurnView
+
+QUESTION = "question"
+_PLAIN = ToolFact()
+_UNFIT = re.compile(r"[^A-Za-z0-9_-]")
+_NAME_CHARS = 64
+
+
+def declare(view: TurnView, facts: ToolTable, asked: Sequence[AskedCall | Question], *, refusal: str | None = None) -> tuple[NewCall, ...]:
+    """Give each call an id and a kind, and judge its arguments; with `refusal` none of them is run."""
+    plain = sum(1 for call in asked if isinstance(call, AskedCall) and facts.tools.get(call.name, _PLAIN).kind == "plain")
+    together = facts.parallel > 1 and plain > 1
+    seen: set[str] = {""}
+    calls: list[NewCall] = []
+    for index, call in enumerate(asked):
+        ident = ids.call_id(view.store, view.turn, view.rev + 1, index)
+        if isinstance(call, Question):
+            calls.append(_question(ident, call))
+            continue
+        body = _body(call, read_arguments(call.arguments), ident if call.id in seen else call.id, facts)
+        if refusal is not None:
+            body["refused"] = refusal
+        seen.add(call.id)
+        calls.append(_new_call(ident, body, facts, together=together))
+    return tuple(calls)
+
+
+def starts(view: TurnView, facts: ToolTable, calls: tuple[NewCall, ...]) -> tuple[str, ...]:
+    """Return the calls whose STARTED mark rides along with the commit that declares them."""
+    rows = [Row(c.id, c.kind, "open", c.awaited, None, demoted=False, idempotent=c.idempotent, decision=None) for c in calls]
+    fresh = tuple(OpenCall(r, c.body["name"], c.body["args"], c.body.get("refused")) for r, c in zip(rows, calls, strict=True))
+    batch = Batch(view, facts, fresh)
+    return first_marks(batch, fresh) if batch.runs(fresh[0]) else ()
+
+
+def _question(ident: str, asked: Question) -> NewCall:
+    args = {"key": asked.key, **asked.body}
+    body: dict[str, Any] = {"name": QUESTION, "args": args, "provider_id": ident}
+    if asked.expires_in_ms is not None:
+        body["expires_in_ms"] = asked.expires_in_ms
+    return NewCall(ident, "question", body, awaited=True)
+
+
+def _body(call: AskedCall, given: Arguments, provider_id: str, facts: ToolTable) -> dict[str, Any]:
+    # a name that no API accepts would make every later request of the session fail
+    name = call.name if call.name in facts.tools else _UNFIT.sub("_", call.name)[:_NAME_CHARS] or "unknown"
+    body: dict[str, Any] = {"name": name, "args": given.value, "provider_id": provider_id}
+    if given.refusal is not None:
+        body["refused"] = given.refusal
+    return body
+
+
+def _new_call(ident: str, body: dict[str, Any], facts: ToolTable, *, together: bool) -> NewCall:
+    fact = facts.tools.get(body["name"], _PLAIN) if "refused" not in body else _PLAIN
+    kind: CallKind = "parallel" if fact.kind == "plain" and together else fact.kind
+    queue = fact.queue if kind == "lift" else None
+    return NewCall(ident, kind, body, fact.awaited, fact.idempotent, queue, fact.timeout_ms)
