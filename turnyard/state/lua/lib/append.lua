@@ -81,7 +81,7 @@ end
 local function wait_rows(list)
   for _, w in ipairs(list) do
     if not row(h, h.ts, w[1]) then
-      local r = {c = w[1], ord = h.ts, k = w[2], s = 'parked', aw = 1, t = h.tu, j = {}, dl = NOW + w[3], tr = 1, re = 1}
+      local r = {c = w[1], ord = h.ts, k = w[2], s = 'parked', aw = 1, t = h.tu, j = {}, dl = NOW + w[3], si = NOW, tr = 1, re = 1}
       add(h, 'aw', 1)
       put_row(h, r)
       now_waits(h, r)
