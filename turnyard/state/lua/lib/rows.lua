@@ -119,7 +119,7 @@ local function let_go(h, r)
   put_row(h, r)
   if r.s == 'parked' then
     local late = (r.o == 'unknown' or r.o == 'timeout') and not r.la
-    local by_name = r.h or r.k == 'callback' or r.k == 'approval'
+    local by_name = r.h or r.k == 'callback' or r.k == 'approval' or r.k == 'question'
     if not by_name and not r.tk and not late then call('ZADD', DEADLINES, NOW + REPEATS, call_member(h, r)) end
     return
   end
