@@ -199,6 +199,8 @@ async def test_a_question_gives_way_to_its_askers_next_message(scene: Scene) -> 
     await scene.reply(view)
 
 
+DIVERGES = "  if h.rv ~= k - 1 or h[le] ~= base then return {'DIVERGED'} end\n"
+DECODES = "  local a = cjson.decode(ARGV[7])\n"
 BROKEN: dict[str, Broken] = {
     "a commit leaves the state": (
         test_the_state_of_a_turn_is_what_its_last_commit_left_whoever_goes_on,
@@ -207,11 +209,8 @@ BROKEN: dict[str, Broken] = {
     "the state ends with the turn": (test_a_turns_state_ends_with_the_turn, *("  set(h, 'sb', '')\n", "")),
     "a refused commit is refused whole": (
         test_a_refused_commit_changes_nothing_not_even_the_state,
-        *(
-            "  if h.rv ~= k - 1 or h[le] ~= base then return {'DIVERGED'} end\n  local a = cjson.decode(ARGV[7])\n",
-            "  local a = cjson.decode(ARGV[7])\n  if a.state then set(h, 'sb', ARGV[7 + a.state] or '') end\n"
-            "  if h.rv ~= k - 1 or h[le] ~= base then return {'DIVERGED'} end\n",
-        ),
+        DIVERGES + DECODES,
+        DECODES + "  if a.state then set(h, 'sb', ARGV[7 + a.state] or '') end\n" + DIVERGES,
     ),
     "a sleeper is refused": (
         test_who_slept_through_the_lease_is_refused_and_leaves_the_newer_state_alone,

@@ -149,7 +149,9 @@ def test_the_state_of_a_turn_is_what_its_last_commit_left_and_ends_with_the_turn
     assert view.state == {"s": {"n": [1]}}
     assert transitions.commit(s, view, Commit(state={})).state == {}
     s.accept(text("more"))
-    view = transitions.commit(s, transitions.commit(s, replaced(s), Commit(state={"s": 1})), Commit(append=(say(words="bye"),), ending="finish"))
+    view = transitions.commit(
+        s, transitions.commit(s, replaced(s), Commit(state={"s": 1})), Commit(append=(say(words="bye"),), ending="finish")
+    )
     assert (view.ended, view.state) == (False, {})
 
 
