@@ -197,7 +197,7 @@ class Executor:
         try:
             change = commit_after(view, done, result=result, facts=served.table)
         except Exception as error:  # noqa: BLE001 - as above
-            change = _again(turn, view, served, error)
+            change = _again(turn, view, served, error, result=result)
         if change.wait and isinstance(result, Failure):
             fields = _fields(turn) | {"turn": view.turn, "reason": result.code, "delay_ms": change.wait[0].delay_ms}
             log.info("the model is asked again later", extra=fields)
@@ -278,13 +278,13 @@ class Executor:
         return await turns.commit(turn.shard, view, owner, Commit(ending="yield"))
 
 
-def _again(turn: Turn, view: TurnView, served: Served, error: Exception, *, unrun: tuple[str, ...] = ()) -> Commit:
+def _again(turn: Turn, view: TurnView, served: Served, error: Exception, *, unrun: tuple[str, ...] = (), result: Result = None) -> Commit:
     """Return the commit after the strategy raised, which puts the step off or ends the turn."""
     if isinstance(error, AgentVersionGone):
         raise error
     ref = secrets.token_hex(4)
     log.error("a step failed", exc_info=error, extra=_fields(turn) | {"turn": view.turn, "step": view.rev + 1, "ref": ref})
-    return after_error(view, f"the strategy raised (ref {ref})", bounds=served.table.bounds, ref=ref, unrun=unrun)
+    return after_error(view, f"the strategy raised (ref {ref})", bounds=served.table.bounds, ref=ref, unrun=unrun, result=result)
 
 
 def _with_tokens(turn: Turn, view: TurnView, change: Commit) -> Commit:

@@ -15,10 +15,9 @@ from turnyard.engine.guards import REPETITION, check_cuts, check_loop, one_copy
 from turnyard.engine.history import has_called
 from turnyard.engine.progress import Progress
 from turnyard.engine.recovery import after_answer, fold_mode
-from turnyard.engine.reply import carry_out, fail, lanes
+from turnyard.engine.reply import body_of, carry_out, fail, lanes, paid
 from turnyard.engine.stopping import at_stop, reset_by, segment_over
 from turnyard.engine.strategy import Ask
-from turnyard.ports import Done
 from turnyard.records.commit import Clear, Commit, Say, TurnView
 from turnyard.records.log import LogRecord
 
@@ -63,31 +62,31 @@ def answer_commit(view: TurnView, effect: AskModel, answer: ModelAnswer, facts: 
     before = Progress.of(view)
     progress, events = after_answer(before)
     progress = reset_by(progress, view, unseen, counted=facts.hooks or facts.bounds.segment_steps is not None)
-    verdict = judge(view, facts.bounds)
-    if effect.note and isinstance(verdict, Notice):
+    if effect.note and isinstance(verdict := judge(view, facts.bounds), Notice):
         progress = replace(progress, warned=verdict.warned)
     cut = answer.done.finish == REPETITION
     progress = replace(progress, cuts=progress.cuts + 1 if cut else 0)
-    change = _cut(view, answer.done, progress.cuts) if cut else _said(view, facts, answer.done)
+    change, over = (_cut(view, answer, progress.cuts), False) if cut else _said(view, facts, answer)
+    progress = replace(progress, over=int(over))
     change = replace(change, append=(*map(Clear, answer.cleared), *events, *change.append))
     if progress == before or change.ending == "finish":
         return change
     return replace(change, state=progress.into(view.state if change.state is None else change.state))
 
 
-def _said(view: TurnView, facts: ToolTable, done: Done) -> Commit:
-    """Return the commit of an answer; a reply that would end the turn ends it only after the hooks were asked."""
-    change = carry_out(view, facts, decide(view, facts.strategy, done), done)
+def _said(view: TurnView, facts: ToolTable, answer: ModelAnswer) -> tuple[Commit, bool]:
+    """Return the commit of an answer, and whether the turn is over once the hooks were asked, which comes first."""
+    decided = decide(view, facts.strategy, answer.done)
+    change = carry_out(view, facts, decided, answer)
     if facts.hooks and change.ending == "finish" and change.failure is None:
-        return replace(change, ending="none", claim=True)
-    return change
+        return replace(change, ending="none", claim=True, state=decided.state(view)), True
+    return change, False
 
 
-def _cut(view: TurnView, done: Done, cuts: int) -> Commit:
+def _cut(view: TurnView, answer: ModelAnswer, cuts: int) -> Commit:
     """Return the commit of an answer that was cut because it repeated itself; its calls are no calls."""
-    said = Say({"text": one_copy(done.text), "usage": done.usage, "model": done.model, "finish": done.finish})
-    usage = {"model_calls": 1} | (done.usage or {})
+    said = Say(body_of(answer) | {"text": one_copy(answer.done.text)})
     then = check_cuts(cuts)
     if isinstance(then, Stop):
-        return replace(fail(view, Failure(then.code, then.message)), append=(said,), usage=usage, lanes=lanes(view))
-    return Commit(append=(said, then), claim=True, usage=usage)
+        return replace(fail(view, Failure(then.code, then.message)), append=(said,), usage=paid(answer), lanes=lanes(view))
+    return Commit(append=(said, then), claim=True, usage=paid(answer))

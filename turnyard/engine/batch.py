@@ -150,6 +150,7 @@ def result_commit(batch: Batch, call: OpenCall, result: ToolResult | Parked) -> 
     """Return the commit after a call was run."""
     usage = {"tool_calls": 1}
     if isinstance(result, ToolResult):
+        usage = {"tool_calls": result.times} if result.times else {}
         commit = _settle if call.row.kind == "parallel" else answer_commit
         return commit(batch, call, _answer(call, result), usage)
     park = _park(batch, call, result)

@@ -109,7 +109,7 @@ def carry(progress: Progress, view: TurnView, *, spans: Sequence[tuple[int, int]
 def _count(entries: Iterable[LogRecord]) -> Spent:
     asked = called = tokens = cost_micros = 0
     for entry in entries:
-        asked += entry.type == ASSISTANT
+        asked += entry.body.get("asked", 1) if entry.type == ASSISTANT else 0
         called += entry.type == CALL
         # what a child used comes with its result
         if entry.type == ASSISTANT or (entry.type == RESULT and entry.kind == "child"):

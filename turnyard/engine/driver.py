@@ -7,6 +7,7 @@ has a say, and takes what waits in the queues: steering before each request, fol
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,7 @@ from turnyard.engine.narration import Narration
 from turnyard.engine.options import Options, Settings, TurnDone, asked, guarded, told
 from turnyard.engine.outside import Outside
 from turnyard.engine.queues import MessageQueue
+from turnyard.engine.recovery import after_error
 from turnyard.engine.registry import Registry
 from turnyard.engine.runner import Means, Performer
 from turnyard.engine.runner import Run as RunCall
@@ -33,6 +35,8 @@ from turnyard.records.commit import Commit, Say, TurnView
 from turnyard.records.log import COMPACTION, RESULT, LogRecord
 
 T = TypeVar("T")
+
+_log = logging.getLogger("turnyard.engine")
 
 _CANCELLED = {"code": "cancelled", "message": "the run was aborted", "retryable": False, "ref": None}
 
@@ -207,7 +211,7 @@ class Run:
     async def _steps(self, view: TurnView) -> None:
         while not view.ended:
             done, result = await self._step(view)
-            change = commit_after(view, done, result=result, facts=self.agent.table)
+            change = self._commit_after(view, done, result)
             before, view = view, await self._commit(view, change)
             if isinstance(result, ModelAnswer):
                 self._count(before, result)
@@ -216,7 +220,7 @@ class Run:
         """Decide and do the next thing."""
         if self.aborted:
             return self._closing(view), None
-        effect = AskModel(f"{view.turn}:{view.rev + 1}") if self._ask and not view.cancel else next_effect(view, self.agent.table)
+        effect = AskModel(f"{view.turn}:{view.rev + 1}") if self._ask and not view.cancel else self._next_effect(view)
         if isinstance(effect, NoEffect):
             return effect, None
         if isinstance(effect, AskModel):
@@ -229,6 +233,25 @@ class Run:
         if isinstance(done[1], Failure):
             self.shared.narration.stream_broke()
         return done
+
+    def _next_effect(self, view: TurnView) -> Effect:
+        try:
+            return next_effect(view, self.agent.table)
+        except Exception as error:  # noqa: BLE001 - whatever a strategy does, the step is done again, not for ever
+            return NoEffect(self._again(view, error))
+
+    def _commit_after(self, view: TurnView, done: Effect, result: Result) -> Commit:
+        try:
+            return commit_after(view, done, result=result, facts=self.agent.table)
+        except Exception as error:  # noqa: BLE001 - as above
+            return self._again(view, error, result)
+
+    def _again(self, view: TurnView, error: Exception, result: Result = None) -> Commit:
+        """Return the commit after the strategy raised, which puts the step off or ends the turn."""
+        _log.error("a step failed", exc_info=error, extra={"turn": view.turn, "step": view.rev + 1})
+        unrun = () if result is not None or self._performer.busy else tuple(sorted(view.mine))
+        message = f"the strategy raised {type(error).__name__}: {error}"
+        return after_error(view, message, bounds=self.agent.table.bounds, unrun=unrun, result=result)
 
     def _closing(self, view: TurnView, *, partial: bool = False) -> NoEffect:
         """Return what ends an aborted turn. What was said by then is kept as an answer that no model is shown."""

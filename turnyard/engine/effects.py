@@ -129,11 +129,15 @@ Effect = AskModel | Fold | AskHooks | RunTool | RunBatch | NoEffect
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswer:
-    """The model answered. `cleared` are notices that were over before it was asked; `active_tokens` the size of what it read."""
+    """The model answered. `cleared` are notices that were over before it was asked; `active_tokens` the size of what it read.
+
+    `asked` is how often it was asked for that: 0 when a layer answered in its place. The usage of `done` is that of all of them.
+    """
 
     done: Done
     cleared: tuple[str, ...] = ()
     active_tokens: int = 0
+    asked: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +159,15 @@ class HookAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """The call is done. With `closes` the turn ends once the whole batch is answered, and the model is not asked again."""
+    """The call is done. With `closes` the turn ends once the whole batch is answered, and the model is not asked again.
+
+    `times` is how often its tool was run for that: 0 when a layer answered in its place.
+    """
 
     content: str
     is_error: bool = False
     closes: bool = False
+    times: int = 1
 
 
 @dataclass(frozen=True, slots=True)

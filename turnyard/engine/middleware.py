@@ -1,18 +1,18 @@
 """What wraps an effect: each layer may look at it, change it, refuse it or do it again, from the outside in.
 
 A layer that does not call `next` refuses: the effect is not done, and nothing of it is counted. One that calls it twice
-does the effect twice, and pays twice; it is for model and tool calls only. What a turn does next is not for layers.
+does the effect twice, and pays twice. What a turn does next is not for layers: they see what is done, not what is decided.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TypeVar
 
 from turnyard.engine.effects import Parked, RunTool, ToolResult
-from turnyard.errors import ConfigError
+from turnyard.errors import ConfigError, ToolError
 from turnyard.ports import Done, ModelRequest
 from turnyard.records.commit import TurnView
 
@@ -30,7 +30,8 @@ ToolLayer = Layer[RunTool, ToolResult | Parked]
 class Middleware:
     """The layers around the effects of an agent's turns, outermost first.
 
-    `ask` wraps each request to a model, `tool` each call that runs here; a tool layer refuses by returning a result of its own.
+    `ask` wraps each request to a model, `tool` each call that runs here; a tool layer refuses by
+    returning a result of its own, or with a ToolError, whose text the model reads.
 
     Raises:
         ConfigError: a layer is None or cannot be called.
@@ -56,3 +57,50 @@ def wrapped(layers: Sequence[Layer[A, R]], inner: Next[A, R]) -> Next[A, R]:
         return call
 
     return reduce(around, reversed(layers), inner)
+
+
+def ask_within(layers: Sequence[AskLayer], inner: Next[ModelRequest, Done]) -> Next[ModelRequest, tuple[Done, int]]:
+    """Return what asks a model within the layers: its answer, with the usage of all asks, and how many there were."""
+
+    async def ask(view: TurnView, request: ModelRequest) -> tuple[Done, int]:
+        heard: list[Done] = []
+
+        async def counted(view: TurnView, request: ModelRequest) -> Done:
+            heard.append(await inner(view, request))
+            return heard[-1]
+
+        done = await wrapped(layers, counted)(view, request)
+        return (done if len(heard) == 1 and done is heard[0] else replace(done, usage=_usage_of(heard))), len(heard)
+
+    return ask
+
+
+def run_within(layers: Sequence[ToolLayer], inner: Next[RunTool, ToolResult | Parked]) -> Next[RunTool, ToolResult | Parked]:
+    """Return what runs a call within the layers; its result says how often it was run."""
+    if not layers:
+        return inner
+
+    async def run(view: TurnView, call: RunTool) -> ToolResult | Parked:
+        times = 0
+
+        async def counted(view: TurnView, call: RunTool) -> ToolResult | Parked:
+            nonlocal times
+            times += 1
+            return await inner(view, call)
+
+        try:
+            result = await wrapped(layers, counted)(view, call)
+        except ToolError as error:
+            result = ToolResult(f"ERROR: {error}", is_error=True)
+        return replace(result, times=times) if isinstance(result, ToolResult) else result
+
+    return run
+
+
+def _usage_of(answers: Sequence[Done]) -> dict[str, int] | None:
+    """Return the counts of all these answers together; None when none of them has any."""
+    total: dict[str, int] = {}
+    for done in answers:
+        for name, n in (done.usage or {}).items():
+            total[name] = total.get(name, 0) + n
+    return total or None

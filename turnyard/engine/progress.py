@@ -20,7 +20,8 @@ class Progress:
 
     `retries` of the ask that is due, `fold_retries` of the summary, `errors` of the strategy in a row, `overflow` 1 when the ask
     was found too long and a fold is due, 2 when that fold is done, `too_long` what was said of it; `no_fold` 1 after a summary failed, `folds` so far, `continuations` of turn_stopping hooks, `segment` model calls
-    when the segment began, `warned` a bit per notice already given, `cuts` answers in a row that repeated themselves.
+    when the segment began, `warned` a bit per notice already given, `cuts` answers in a row that repeated themselves,
+    `over` 1 when the strategy has ended the turn and the hooks are to be asked.
     `model_calls`, `tool_calls`, `tokens` and `cost_micros` are of entries of this turn that were folded.
     """
 
@@ -34,6 +35,7 @@ class Progress:
     segment: int = 0
     warned: int = 0
     cuts: int = 0
+    over: int = 0
     model_calls: int = 0
     tool_calls: int = 0
     tokens: int = 0
@@ -48,7 +50,9 @@ class Progress:
     @staticmethod
     def read(state: dict[str, Any]) -> Progress:
         """Return the progress that a turn's state holds."""
-        held: dict[str, Any] = state.get(_KERNEL) or {}
+        held: dict[str, Any] | None = state.get(_KERNEL)
+        if not held:
+            return _NOTHING
         return Progress(**{f.name: held[f.name] for f in fields(Progress) if f.name in held})
 
     def into(self, state: dict[str, Any]) -> dict[str, Any]:
@@ -56,3 +60,6 @@ class Progress:
         counts = {f.name: value for f in fields(self) if (value := getattr(self, f.name))}
         rest = {name: value for name, value in state.items() if name != _KERNEL}
         return rest | {_KERNEL: counts} if counts else rest
+
+
+_NOTHING = Progress()

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from turnyard.engine.bounds import Bounds
-from turnyard.engine.effects import AskModel, Failure, Fold
+from turnyard.engine.effects import AskModel, Failure, Fold, ModelAnswer, Result
 from turnyard.engine.progress import Progress
-from turnyard.engine.reply import fail
+from turnyard.engine.reply import fail, paid
 from turnyard.records import ids
 from turnyard.records.commit import Commit, Note, TurnView, Wait
 
@@ -160,23 +160,28 @@ def closing_events(view: TurnView, error: str = "cancelled") -> tuple[Note, ...]
 
 
 def forgiven(view: TurnView, change: Commit) -> Commit:
-    """Return a step's commit so that it forgets the errors of the strategy before it; the step went well."""
-    progress = Progress.of(view)
-    if not progress.errors or change.ending == "finish":
+    """Return a step's commit so that it forgets the errors of the strategy before it, unless it counts another one."""
+    before = Progress.of(view)
+    if not before.errors or change.ending == "finish":
         return change
     state = view.state if change.state is None else change.state
-    return replace(change, state=replace(Progress.read(state), errors=0).into(state))
+    progress = Progress.read(state)
+    return change if progress.errors > before.errors else replace(change, state=replace(progress, errors=0).into(state))
 
 
-def after_error(view: TurnView, message: str, *, bounds: Bounds, ref: str | None = None, unrun: tuple[str, ...] = ()) -> Commit:
+def after_error(
+    view: TurnView, message: str, *, bounds: Bounds, ref: str | None = None, unrun: tuple[str, ...] = (), result: Result = None
+) -> Commit:
     """Return the commit after the strategy raised: the step is done again later, four times in all.
 
-    `unrun` are calls marked STARTED by this worker whose effect did not begin. Crashes of workers are counted apart.
+    `unrun` are calls marked STARTED by this worker whose effect did not begin. What an answer cost that it raised on
+    (`result`) is counted all the same. Crashes of workers are counted apart.
     """
+    usage = paid(result) if isinstance(result, ModelAnswer) else {}
     progress = Progress.of(view)
     tries = progress.errors + 1
     if tries > MOST_ERRORS:
         failure = Failure("retry_exhausted", f"{message}; the step was tried {tries} times", ref=ref)
-        return replace(_end(view, failure, closing_events(view, message)), closing=True)
+        return replace(_end(view, failure, closing_events(view, message)), closing=True, usage=usage)
     delay_ms = min(bounds.retry_base_ms << (tries - 1), MOST_DELAY_MS)
-    return Commit(unstart=unrun, **_parked(view, replace(progress, errors=tries), delay_ms))
+    return Commit(unstart=unrun, usage=usage, **_parked(view, replace(progress, errors=tries), delay_ms))

@@ -12,11 +12,10 @@ from typing import Any
 
 from turnyard.engine.calls import declare, starts
 from turnyard.engine.decide import Decided
-from turnyard.engine.effects import Failure, ToolTable
+from turnyard.engine.effects import Failure, ModelAnswer, ToolTable
 from turnyard.engine.history import has_called, of_turn
 from turnyard.engine.strategy import Ask, Call, Continue, Fail, Finish, Sleep
 from turnyard.errors import StrategyError
-from turnyard.ports import Done
 from turnyard.records import ids
 from turnyard.records.commit import Commit, Note, Say, TurnView, Wait
 from turnyard.records.log import ASSISTANT, NOTICE, RESULT
@@ -24,18 +23,19 @@ from turnyard.records.log import ASSISTANT, NOTICE, RESULT
 MAX_CORRECTIONS = 2
 CUT_OFF = "the answer was cut off at its length limit, so the call was not executed; make it again with a shorter answer"
 _TURN, _OUTPUT, _STRATEGY = "turn", "output", "strategy"
+_LENGTH = "length"
 _NO_LANE = frozenset({"", "http", "local", "client", "redis", "child"})
 
 
-def carry_out(view: TurnView, facts: ToolTable, decided: Decided, done: Done | None = None) -> Commit:
+def carry_out(view: TurnView, facts: ToolTable, decided: Decided, answer: ModelAnswer | None = None) -> Commit:
     """Return the commit of a decision, together with the answer it was taken on.
 
     Raises:
         StrategyError: the decision cannot be carried out.
     """
-    said = None if done is None else _body(done)
-    change = _change(view, facts, decided, said, done)
-    usage = {} if done is None else _with_children(view, {"model_calls": 1} | (done.usage or {}))
+    said = None if answer is None else body_of(answer)
+    change = _change(view, facts, decided, said, answer)
+    usage = {} if answer is None else _with_children(view, paid(answer))
     return replace(change, usage=usage, state=None if change.ending == "finish" else decided.state(view))
 
 
@@ -60,15 +60,23 @@ def lanes(view: TurnView) -> tuple[str, ...]:
     return () if platform in _NO_LANE else (platform,)
 
 
-def _body(done: Done) -> dict[str, Any]:
-    return {"text": done.text, "usage": done.usage, "model": done.model, "finish": done.finish}
+def paid(answer: ModelAnswer) -> dict[str, int]:
+    """Return what an answer cost, as counts."""
+    return ({"model_calls": answer.asked} if answer.asked else {}) | (answer.done.usage or {})
 
 
-def _change(view: TurnView, facts: ToolTable, decided: Decided, said: dict[str, Any] | None, done: Done | None) -> Commit:
+def body_of(answer: ModelAnswer) -> dict[str, Any]:
+    """Return the body of an answer's entry; `asked` is in it when it is not one."""
+    done = answer.done
+    body: dict[str, Any] = {"text": done.text, "usage": done.usage, "model": done.model, "finish": done.finish}
+    return body if answer.asked == 1 else body | {"asked": answer.asked}
+
+
+def _change(view: TurnView, facts: ToolTable, decided: Decided, said: dict[str, Any] | None, on: ModelAnswer | None) -> Commit:
     answer = () if said is None else (Say(said),)
     match decided.decision:
         case Call(calls=calls):
-            return _make(view, facts, calls, said, done)
+            return _make(view, facts, calls, said, cut=on is not None and on.done.finish == _LENGTH)
         case Finish(output=output):
             return _finish(view, facts, output, said)
         case Continue(notes=notes):
@@ -82,13 +90,12 @@ def _change(view: TurnView, facts: ToolTable, decided: Decided, said: dict[str, 
             raise StrategyError("to ask is an effect of its own")
 
 
-def _make(view: TurnView, facts: ToolTable, asked: tuple[Any, ...], said: dict[str, Any] | None, done: Done | None) -> Commit:
-    """Return the commit that declares calls. One whose arguments may be incomplete is answered, never run."""
+def _make(view: TurnView, facts: ToolTable, asked: tuple[Any, ...], said: dict[str, Any] | None, *, cut: bool) -> Commit:
+    """Return the commit that declares calls. When their answer was cut, none is run: its arguments may be incomplete."""
     if not asked:
         raise StrategyError(f"strategy {facts.strategy.name} makes calls, but names none")
-    refusal = CUT_OFF if done is not None and done.finish == "length" else None
-    calls = declare(view, facts, asked, refusal=refusal)
-    body = said or {"text": ""}
+    calls = declare(view, facts, asked, refusal=CUT_OFF if cut else None)
+    body = said or {"text": "", "asked": 0}
     return Commit(append=(Say(body, calls),), start=starts(view, facts, calls), lanes=lanes(view) if body["text"] else ())
 
 

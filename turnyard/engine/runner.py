@@ -28,7 +28,7 @@ from turnyard.engine.effects import (
     Summary,
     ToolResult,
 )
-from turnyard.engine.middleware import Middleware, wrapped
+from turnyard.engine.middleware import Middleware, ask_within, run_within
 from turnyard.engine.notices import without
 from turnyard.engine.render import render
 from turnyard.engine.shaper import Built, ContextBuilder, Shaper
@@ -91,7 +91,7 @@ class Performer:
         self._means = means
         self._on_request = on_request
         self._builder = means.builder()
-        self._run = wrapped(means.layers.tool, means.run)
+        self._run = run_within(means.layers.tool, means.run)
         self._system: tuple[str, str] | None = None
         self._running: dict[str, asyncio.Task[ToolResult | Parked]] = {}
 
@@ -149,7 +149,7 @@ class Performer:
             return effect, Failure("context_overflow", "the model says that the request is too long, and nothing of it can be summarised")
         offered = self._with_reader(offered, built) if effect.tools else ()
         result = await self._answer(view, means.models, ModelRequest("", built.messages, offered, {}, effect.key))
-        return effect, result if isinstance(result, Failure) else ModelAnswer(result, cleared, built.tokens)
+        return effect, result if isinstance(result, Failure) else ModelAnswer(result[0], cleared, built.tokens, result[1])
 
     def _offered(self, view: TurnView) -> Sequence[ToolSpec]:
         """Return the tools of a request. The reader of what is shortened joins them once there is a summary."""
@@ -164,23 +164,25 @@ class Performer:
     async def _summarise(self, view: TurnView, fold: Fold) -> Summary | Failure:
         means = self._means
         result = await self._answer(view, means.summarisers or means.models, ModelRequest("", fold.messages, (), {}, fold.key), aside=True)
-        return result if isinstance(result, Failure) else self._builder.summary_of(fold, result.text, usage=result.usage)
+        return result if isinstance(result, Failure) else self._builder.summary_of(fold, result[0].text, usage=result[0].usage)
 
     async def _hooks(self, view: TurnView, effect: AskHooks) -> HookAnswer | Failure:
         if self._means.stopping is None:
             return HookAnswer()
         return await self._means.stopping(view, effect, render(view.entries))
 
-    async def _answer(self, view: TurnView, models: Sequence[Model], request: ModelRequest, *, aside: bool = False) -> Done | Failure:
-        """Ask one model after the other until one answers. `aside`: what it says is nobody's reply."""
+    async def _answer(
+        self, view: TurnView, models: Sequence[Model], request: ModelRequest, *, aside: bool = False
+    ) -> tuple[Done, int] | Failure:
+        """Ask one model after the other until one answers, how often it was asked goes along. `aside`: what it says is nobody's reply."""
         failure = Failure("model_error", "the agent has no model")
         for model in models:
             # a provider may change what it is given; the caller's settings stay as they are
             settings = {} if aside else copy.deepcopy(dict(self._means.settings))
+            ask = ask_within(self._means.layers.ask, self._streamed(model, aside=aside))
             try:
                 with self.span("stream_chat", model=model.name):
-                    stream = wrapped(self._means.layers.ask, self._streamed(model, aside=aside))
-                    return await stream(view, replace(request, model=model.name, settings=settings))
+                    return await ask(view, replace(request, model=model.name, settings=settings))
             except ModelError as error:
                 after_ms = None if error.retry_after_s is None else round(error.retry_after_s * 1000)
                 failure = Failure(error.code, str(error), retryable=error.retryable, retry_after_ms=after_ms)

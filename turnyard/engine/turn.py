@@ -30,6 +30,7 @@ from turnyard.engine.effects import (
 from turnyard.engine.folded import after_fold
 from turnyard.engine.history import unseen
 from turnyard.engine.pending import read_pending
+from turnyard.engine.progress import Progress
 from turnyard.engine.recovery import after_failure, closing_events, forgiven
 from turnyard.engine.reply import carry_out, lanes
 from turnyard.engine.stopping import after_hooks, at_end
@@ -51,6 +52,8 @@ def next_effect(view: TurnView, facts: ToolTable) -> Effect:
         return NoEffect(Commit(ending="park"))
     if _closed(view):
         return NoEffect(Commit(ending="finish", lanes=lanes(view)))
+    if facts.hooks and Progress.of(view).over and not unseen(view):
+        return _end(view, facts)
     return _decided(view, facts)
 
 
@@ -73,9 +76,13 @@ def _decided(view: TurnView, facts: ToolTable) -> Effect:
         case Ask() as ask:
             return ask_effect(view, facts, ask)
         case Finish(output=None):
-            return at_end(view, facts.bounds, stop_of(view, facts), hooks=facts.hooks)
+            return _end(view, facts)
         case _:
             return NoEffect(carry_out(view, facts, decided))
+
+
+def _end(view: TurnView, facts: ToolTable) -> Effect:
+    return at_end(view, facts.bounds, stop_of(view, facts), hooks=facts.hooks)
 
 
 def _after(view: TurnView, effect: Effect, result: Result, facts: ToolTable) -> Commit:
