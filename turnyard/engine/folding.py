@@ -7,13 +7,14 @@ not make the list smaller, and a summary that does not is refused.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from turnyard.engine.effects import Failure, Fold, Summary
 from turnyard.engine.groups import is_shown
 from turnyard.engine.render import Style
 from turnyard.engine.stubs import stub
+from turnyard.engine.tail import Kept
 from turnyard.engine.texts import text_of
 from turnyard.engine.tokens import TokenEstimator, estimate, message_tokens
 from turnyard.engine.transcript import Part, Transcript
@@ -38,7 +39,7 @@ _LABELS = {USER: "user", ASSISTANT: "assistant", CALL: "call", RESULT: "result",
 
 
 def next_fold(
-    transcript: Transcript, kept: Collection[int], *, above_chars: int, style: Style, room_tokens: int, count: TokenEstimator = estimate
+    transcript: Transcript, kept: Kept, *, above_chars: int, style: Style, room_tokens: int, count: TokenEstimator = estimate
 ) -> Fold | None:
     """Return the fold of what is not `kept`, or None when that would gain nothing.
 

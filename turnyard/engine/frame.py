@@ -6,11 +6,12 @@ a note on what was left out. The size that is told is that of the list that is r
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from turnyard.engine.render import assembled
+from turnyard.engine.tail import Kept
 from turnyard.engine.tokens import TokenEstimator, message_tokens
 from turnyard.engine.transcript import Part, Shape
 from turnyard.engine.validity import OPENING, Message
@@ -52,17 +53,19 @@ class Frame:
         opening = message_tokens(OPENING, self.count) if first is not None and first["role"] == "assistant" else 0
         return self.tools_tokens + system + log_tokens + opening
 
-    def built(self, parts: Sequence[Part], shapes: Sequence[Shape], *, before: Shape = _NOTHING, dropped: int = 0) -> Built:
-        """Return the request of these parts in these shapes; `before` is shown first.
+    def built(
+        self, parts: Sequence[Part], shapes: Sequence[Shape], size_tokens: int, *, before: Shape = _NOTHING, dropped: int = 0
+    ) -> Built:
+        """Return the request of these parts in these shapes; `before` is shown first, `size_tokens` is that of it all.
 
         The messages are the caller's own: changing one changes no later request.
         """
-        shown = [before, *shapes]
-        messages = assembled(self.system, (message.copy() for shape in shown for message in shape.messages))
-        stubbed = sum(_differing(part.whole, shape) for part, shape in zip(parts, shapes, strict=True) if shape.messages)
-        return Built(messages, self.size(shown), stubbed, dropped)
+        messages = [message.copy() for message in before.messages]
+        messages += [message.copy() for shape in shapes for message in shape.messages]
+        stubbed = sum(_differing(p.whole, shape) for p, shape in zip(parts, shapes, strict=True) if shape is not p.whole)
+        return Built(assembled(self.system, messages), size_tokens, stubbed, dropped)
 
-    def squeezed(self, parts: Sequence[Part], shapes: Sequence[Shape], kept: Collection[int], limit_tokens: int) -> Built:
+    def squeezed(self, parts: Sequence[Part], shapes: Sequence[Shape], kept: Kept, limit_tokens: int) -> Built:
         """Return the request with as many of the oldest parts that are not `kept` left out as it takes to fit the limit.
 
         Raises:
@@ -79,10 +82,10 @@ class Frame:
             shown[index] = _NOTHING
             dropped += _stands_for(part)
             note = self._note(dropped)
-        built = self.built(parts, shown, before=note, dropped=dropped)
-        if built.tokens > limit_tokens:
-            raise ContextOverflow(built.tokens, limit_tokens)
-        return built
+        size = self.size([note, *shown])
+        if size > limit_tokens:
+            raise ContextOverflow(size, limit_tokens)
+        return self.built(parts, shown, size, before=note, dropped=dropped)
 
     def _note(self, dropped: int) -> Shape:
         text = f"[note] {dropped} older entries are left out here, because the conversation is longer than the model can read at once."
@@ -91,7 +94,7 @@ class Frame:
 
 
 def _differing(whole: Shape, shown: Shape) -> int:
-    return 0 if shown is whole else sum(a != b for a, b in zip(whole.messages, shown.messages, strict=True))
+    return sum(a != b for a, b in zip(whole.messages, shown.messages, strict=True)) if shown.messages else 0
 
 
 def _stands_for(part: Part) -> int:

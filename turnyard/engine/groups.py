@@ -7,7 +7,7 @@ API refuses a call without its result. Entries are added one by one, and what wa
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from turnyard.engine.texts import text_of
 from turnyard.records.commit import PLACEHOLDER
@@ -18,28 +18,27 @@ from turnyard.records.log import ASSISTANT, CALL, COMPACTION, RESULT, USER, LogR
 class Group:
     """One group. `index` is its place among all groups.
 
-    In an answer of the model `words` are its texts, `calls` and `results` the entries of its calls; `replaced` holds,
-    by call, the late result that is shown in place of the first. `parked` are calls whose placeholder still stands for
-    a result to come. In a group of one entry `tool` names the tool that its result is of. A silent group has nothing
-    that a model reads.
+    In an answer of the model `calls` and `results` are the entries of its calls, `replaced` the late results that are
+    shown in place of the first ones. In a group of one entry `tool` names the tool that its result is of.
     """
 
     index: int
-    entries: list[LogRecord]
+    entries: tuple[LogRecord, ...]
     answer: bool = False
-    words: list[LogRecord] = field(default_factory=list[LogRecord])
-    calls: list[LogRecord] = field(default_factory=list[LogRecord])
-    results: list[LogRecord] = field(default_factory=list[LogRecord])
-    replaced: dict[str, LogRecord] = field(default_factory=dict[str, LogRecord])
-    parked: set[str] = field(default_factory=set[str])
+    calls: tuple[LogRecord, ...] = ()
+    results: tuple[LogRecord, ...] = ()
+    replaced: tuple[LogRecord, ...] = ()
     tool: str = ""
+
+    @property
+    def words(self) -> list[LogRecord]:
+        """The texts of an answer."""
+        return [entry for entry in self.entries if entry.type == ASSISTANT and is_shown(entry)]
 
     @property
     def silent(self) -> bool:
         """Tell whether a model reads nothing of it."""
-        if self.answer:
-            return not (self.words or self.calls)
-        return not is_shown(self.entries[0])
+        return not (self.calls or any(is_shown(entry) for entry in self.entries))
 
     @property
     def summary(self) -> bool:
@@ -76,11 +75,17 @@ def is_shown(entry: LogRecord) -> bool:
 
 
 class Grouping:
-    """The groups of a log, in reading order. With `replace_late` a late result joins the answer that its call got first."""
+    """The groups of a log, in reading order. With `replace_late` a late result joins the answer that its call got first.
+
+    `parked` says, by call, which group has a placeholder whose result is still to come. `unread` are the groups with
+    results that came after the model's last answer, `asked` is the last message of the user: all by their index.
+    """
 
     def __init__(self, *, replace_late: bool = False) -> None:
         self.groups: list[Group] = []
-        self.last_answer = 0
+        self.parked: dict[str, int] = {}
+        self.unread: set[int] = set()
+        self.asked: int | None = None
         self.newest_summary: LogRecord | None = None
         self._replace_late = replace_late
         self._last: Group | None = None
@@ -101,53 +106,51 @@ class Grouping:
         return self._new(entry)
 
     def _new(self, entry: LogRecord, *, answer: bool = False, tool: str = "") -> Group:
-        group = Group(len(self.groups), [entry], answer, tool=tool)
+        group = Group(len(self.groups), (entry,), answer, tool=tool)
         self.groups.append(group)
         if answer or not group.silent:
             self._last = group
+            self.asked = group.index if group.asks else self.asked
         return group
 
     def _said(self, entry: LogRecord) -> Group:
         if entry.body.get("aborted"):
             return self._new(entry)
-        self.last_answer = max(self.last_answer, entry.seq)
+        self.unread.clear()
         # two answers in a row are one message
-        joins = self._last is not None and self._last.answer and not self._last.calls
-        group = self._joined(self._last, entry) if joins and self._last else self._new(entry, answer=True)
-        if is_shown(entry):
-            group.words.append(entry)
-        return group
+        last = self._last
+        return _joined(last, entry) if last and last.answer and not last.calls else self._new(entry, answer=True)
 
     def _asked(self, entry: LogRecord) -> Group:
         call = entry.call or ""
         self._names[call] = str(entry.body.get("name") or "unknown")
-        joins = self._last is not None and self._last.answer and not self._last.results
-        group = self._joined(self._last, entry) if joins and self._last else self._new(entry, answer=True)
-        group.calls.append(entry)
+        last = self._last
+        group = _joined(last, entry) if last and last.answer and not last.results else self._new(entry, answer=True)
+        group.calls += (entry,)
         self._unanswered.setdefault(call, []).append(group)
         return group
 
     def _result(self, entry: LogRecord) -> Group:
-        call = entry.call or str(entry.seq)
-        waiting = self._unanswered.get(call)
-        if not entry.aside and waiting:
-            return self._answer(waiting.pop(), call, entry)
-        earlier = self._answered.get(call)
-        if earlier is not None:
-            earlier.parked.discard(call)
-            if self._replace_late and entry.aside:
-                earlier.replaced[call] = entry
-                return self._joined(earlier, entry)
-        return self._new(entry, tool=self._names.get(call, ""))
-
-    def _answer(self, group: Group, call: str, entry: LogRecord) -> Group:
-        group.results.append(entry)
-        self._answered[call] = group
-        if entry.outcome == PLACEHOLDER:
-            group.parked.add(call)
-        return self._joined(group, entry)
-
-    @staticmethod
-    def _joined(group: Group, entry: LogRecord) -> Group:
-        group.entries.append(entry)
+        group = self._of_result(entry, entry.call or str(entry.seq))
+        self.unread.add(group.index)
         return group
+
+    def _of_result(self, entry: LogRecord, call: str) -> Group:
+        waiting = self._unanswered.get(call)
+        if waiting and not entry.aside:
+            group = self._answered[call] = waiting.pop()
+            group.results += (entry,)
+            if entry.outcome == PLACEHOLDER:
+                self.parked[call] = group.index
+            return _joined(group, entry)
+        self.parked.pop(call, None)
+        earlier = self._answered.get(call)
+        if earlier is None or not (self._replace_late and entry.aside):
+            return self._new(entry, tool=self._names.get(call, ""))
+        earlier.replaced += (entry,)
+        return _joined(earlier, entry)
+
+
+def _joined(group: Group, entry: LogRecord) -> Group:
+    group.entries += (entry,)
+    return group

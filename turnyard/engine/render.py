@@ -115,7 +115,8 @@ def _answer(group: Group, style: Style) -> list[Message]:
         return [said]
     said["tool_calls"] = [_asked(entry) for entry in group.calls]
     names = {entry.call or "": _name(entry) for entry in group.calls}
-    draft = [said, *(_tool(group, entry, names, style) for entry in group.results)]
+    late = {entry.call: entry for entry in group.replaced}
+    draft = [said, *(_tool(entry, late.get(entry.call, entry), names, style) for entry in group.results)]
     asked, answered = [e.call for e in group.calls], [e.call for e in group.results]
     # the pass is for groups that a crash or another's entry has torn
     intact = asked == answered and len(set(asked)) == len(asked) and all(fits_id(call) for call in asked)
@@ -132,8 +133,7 @@ def _name(entry: LogRecord) -> str:
     return name if _NAME.match(name) else f"_{_UNFIT.sub('_', name)}"[:64]
 
 
-def _tool(group: Group, entry: LogRecord, names: Mapping[str, str], style: Style) -> Message:
+def _tool(entry: LogRecord, shown: LogRecord, names: Mapping[str, str], style: Style) -> Message:
     call = entry.call or str(entry.seq)
     name = names.get(call, "")
-    text = style.guard(style.short(group.replaced.get(call, entry), name))
-    return {"role": "tool", "tool_call_id": call, "name": name, "content": text}
+    return {"role": "tool", "tool_call_id": call, "name": name, "content": style.guard(style.short(shown, name))}

@@ -14,7 +14,7 @@ from turnyard.engine import folding
 from turnyard.engine.effects import Failure, Fold, Summary
 from turnyard.engine.frame import Built, Frame
 from turnyard.engine.render import Late, Style
-from turnyard.engine.tail import pristine
+from turnyard.engine.tail import Kept, pristine
 from turnyard.engine.tokens import TokenEstimator, budget, estimate, tools_tokens
 from turnyard.engine.transcript import Shape, Transcript
 from turnyard.ports import ToolSpec
@@ -137,7 +137,8 @@ class Shaper:
             if demanded is not None:
                 return demanded
         if fold == "force":
-            return replace(self._shortened(frame, self._kept()), nothing_to_fold=True)
+            shown = self._shapes(self._kept())
+            return replace(frame.built(self._transcript.parts, shown, frame.size(shown)), nothing_to_fold=True)
         return self._untouched(frame) or self._shaped(frame, fold == "auto")
 
     def summary_of(self, fold: Fold, text: str, *, usage: dict[str, int] | None = None) -> Summary | Failure:
@@ -146,7 +147,7 @@ class Shaper:
 
     def _goes_on(self) -> bool:
         """Tell whether the last fold left a stretch to be folded next."""
-        return self.policy.budget_tokens > 0 and folding.goes_on(self._transcript.newest_summary)
+        return self.policy.budget_tokens > 0 and folding.goes_on(self._transcript.grouping.newest_summary)
 
     def _fits(self, size_tokens: int) -> bool:
         target = self.policy.target()
@@ -156,38 +157,32 @@ class Shaper:
         """Return the request with everything whole, if that is within the target."""
         parts = self._transcript.parts
         whole = [part.whole for part in parts]
-        if self.policy.always_lod or not self._fits(frame.size(whole, self._transcript.whole_tokens)):
-            return None
-        return frame.built(parts, whole)
+        size = frame.size(whole, self._transcript.whole_tokens)
+        return frame.built(parts, whole, size) if self._fits(size) and not self.policy.always_lod else None
 
     def _shaped(self, frame: Frame, may_fold: bool) -> Built | Fold:
         """Return the request with stubs, or the fold that must come first, or the request with the oldest left out."""
-        kept = self._kept()
-        built = self._shortened(frame, kept)
-        if self._fits(built.tokens):
-            return built
-        found = self._fold(kept) if may_fold else None
+        parts, kept = self._transcript.parts, self._kept()
+        shown = self._shapes(kept)
+        size = frame.size(shown)
+        found = self._fold(kept) if may_fold and not self._fits(size) else None
         if found is not None:
             return found
-        hard = self.policy.hard()
-        return built if built.tokens <= hard else frame.squeezed(self._transcript.parts, self._shapes(kept), kept, hard)
+        if self._fits(size) or size <= self.policy.hard():
+            return frame.built(parts, shown, size)
+        return frame.squeezed(parts, shown, kept, self.policy.hard())
 
-    def _shortened(self, frame: Frame, kept: frozenset[int]) -> Built:
-        return frame.built(self._transcript.parts, self._shapes(kept))
-
-    def _shapes(self, kept: frozenset[int]) -> list[Shape]:
+    def _shapes(self, kept: Kept) -> list[Shape]:
         """Return how each part is shown: large texts of those that are not kept whole as stubs."""
-        return [part.whole if part.group.index in kept else self._transcript.shortened(part) for part in self._transcript.parts]
+        parts, short = self._transcript.parts, self._transcript.shortened
+        older = [part.whole if part.group.index in kept.pinned else part.short or short(part) for part in parts[: kept.start]]
+        return older + [part.whole for part in parts[kept.start :]]
 
-    def _kept(self) -> frozenset[int]:
-        return pristine(
-            [part.group for part in self._transcript.parts],
-            messages=self.policy.preserve_last_messages,
-            exchanges=self.policy.preserve_last_tool_calls,
-            last_answer=self._transcript.last_answer,
-        )
+    def _kept(self) -> Kept:
+        p = self.policy
+        return pristine(self._transcript.grouping, messages=p.preserve_last_messages, exchanges=p.preserve_last_tool_calls)
 
-    def _fold(self, kept: frozenset[int]) -> Fold | None:
+    def _fold(self, kept: Kept) -> Fold | None:
         p = self.policy
         room = p.summary_budget_tokens or (max(p.budget_tokens, folding.MIN_ROOM_TOKENS) if p.budget_tokens > 0 else 0)
         style = Style(trusted=p.trusted)

@@ -7,24 +7,26 @@ whose result is still to come, and results that the model has not read yet.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from turnyard.engine.groups import Group
-from turnyard.records.log import RESULT
+from turnyard.engine.groups import Group, Grouping
 
 
-def pristine(groups: Sequence[Group], *, messages: int, exchanges: int, last_answer: int) -> frozenset[int]:
-    """Return the indices of the groups that must not be shortened, folded or left out.
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The groups that must not be shortened, folded or left out, by index: all from `start` on, and `pinned` ones."""
 
-    `messages` counts those of the user and the model, `exchanges` calls with their results; `last_answer` is the seq of
-    the model's last answer.
-    """
-    start = tail_start(groups, messages=messages, exchanges=exchanges)
-    kept = set(range(start, len(groups)))
-    asked = next((group.index for group in reversed(groups) if group.asks), None)
-    if asked is not None:
-        kept.add(asked)
-    kept.update(group.index for group in groups[:start] if group.parked or _unread(group, last_answer))
-    return frozenset(kept)
+    start: int
+    pinned: frozenset[int]
+
+    def __contains__(self, index: int) -> bool:
+        return index >= self.start or index in self.pinned
+
+
+def pristine(grouping: Grouping, *, messages: int, exchanges: int) -> Kept:
+    """Return what is kept whole: `messages` counts those of the user and the model, `exchanges` calls with their results."""
+    pinned = {*grouping.parked.values(), *grouping.unread} | ({grouping.asked} if grouping.asked is not None else set[int]())
+    return Kept(tail_start(grouping.groups, messages=messages, exchanges=exchanges), frozenset(pinned))
 
 
 def tail_start(groups: Sequence[Group], *, messages: int, exchanges: int) -> int:
@@ -41,7 +43,3 @@ def tail_start(groups: Sequence[Group], *, messages: int, exchanges: int) -> int
         if exchanges < 0 or messages < 0:
             return group.index
     return 0
-
-
-def _unread(group: Group, last_answer: int) -> bool:
-    return any(entry.seq > last_answer for entry in group.entries if entry.type == RESULT)

@@ -42,29 +42,19 @@ class Transcript:
         self._late: Late = late
         self._count = count
         self._seen: tuple[LogRecord, ...] = ()
-        self._grouping = Grouping(replace_late=late == "replace")
+        self.grouping = Grouping(replace_late=late == "replace")
         self.parts: list[Part] = []
         self.whole_tokens = 0
-
-    @property
-    def last_answer(self) -> int:
-        """The seq of the model's last answer: results after it have not been read yet."""
-        return self._grouping.last_answer
-
-    @property
-    def newest_summary(self) -> LogRecord | None:
-        """The summary that was written last."""
-        return self._grouping.newest_summary
 
     def read(self, entries: Sequence[LogRecord]) -> int:
         """Take in the entries of the log, all of them; return how many were new and had to be rendered."""
         known = len(self._seen)
         if tuple(entries[:known]) != self._seen or in_order(news := entries[max(0, known - 1) :]) is not news:
             known, entries = 0, in_order(entries)
-            self._grouping, self.parts, self.whole_tokens = Grouping(replace_late=self._late == "replace"), [], 0
+            self.grouping, self.parts, self.whole_tokens = Grouping(replace_late=self._late == "replace"), [], 0
         changed: dict[int, Group] = {}
         for entry in entries[known:]:
-            group = self._grouping.add(entry)
+            group = self.grouping.add(entry)
             changed[group.index] = group
         for index, group in changed.items():
             self._render(index, group)

@@ -29,7 +29,7 @@ def tail(messages: int, exchanges: int, *log: LogRecord) -> list[int]:
 
 def kept(messages: int, exchanges: int, *log: LogRecord) -> list[int]:
     found = grouped(*log)
-    indices = pristine(found.groups, messages=messages, exchanges=exchanges, last_answer=found.last_answer)
+    indices = pristine(found, messages=messages, exchanges=exchanges)
     return sorted(entry.seq for group in found.groups if group.index in indices for entry in group.entries)
 
 
