@@ -69,9 +69,13 @@ def render(
 
 def in_order(entries: Sequence[LogRecord]) -> Sequence[LogRecord]:
     """Return the entries in reading order; those that are in it already as they are."""
-    if any(position(after) < position(before) for before, after in pairwise(entries)):
-        return sorted(entries, key=lambda e: (position(e), e.type, e.call or ""))
-    return entries
+    in_place = all(_place(before) <= _place(after) for before, after in pairwise(entries))
+    return entries if in_place else sorted(entries, key=_place)
+
+
+def _place(entry: LogRecord) -> tuple[tuple[int, int], int, str, str]:
+    """Return where an entry is read; summaries that stand at the same entry are read in the order they were written."""
+    return position(entry), entry.seq, entry.type, entry.call or ""
 
 
 def assembled(system: str, messages: Iterable[Message]) -> list[Message]:
