@@ -139,10 +139,11 @@ def _with_unique_ids(line: _Line) -> _Line:
 
 
 def _results(slots: list[_Slot], pending: Mapping[str, str]) -> list[Message]:
+    """Return the results of a message's calls, under the ids and names that the calls have there."""
     results: list[Message] = []
     for slot in slots:
         ident = slot.call["id"]
-        name = slot.call.get("function", {}).get("name", "")
-        result = slot.result or {"role": "tool", "tool_call_id": ident, "name": name, "content": pending.get(ident, INTERRUPTED)}
-        results.append(result if result.get("tool_call_id") == ident else {**result, "tool_call_id": ident})
+        answers = {"tool_call_id": ident, "name": slot.call.get("function", {}).get("name", "")}
+        result = slot.result or {"role": "tool", "content": pending.get(ident, INTERRUPTED)}
+        results.append(result if answers.items() <= result.items() else {**result, **answers})
     return results

@@ -85,6 +85,17 @@ def test_calls_of_one_answer_get_different_ids() -> None:
     assert [(m["tool_call_id"], m["content"]) for m in mended[2:]] == list(zip(ids, ["1", "2", INTERRUPTED], strict=True))
 
 
+def test_a_result_has_the_name_of_the_call_it_answers_and_odd_ids_are_made_fit() -> None:
+    made = calls("a", "a", "no id!")
+    made["tool_calls"][1]["function"]["name"] = "sub"
+    mended = validity([human(), made, result("a", "1"), result("a", "2"), result("no id!", "3")])
+    assert [(m["tool_call_id"], m["name"], m["content"]) for m in mended[2:]] == [
+        ("a", "add", "1"),
+        ("a_1", "sub", "2"),
+        ("no_id_", "add", "3"),
+    ]
+
+
 def test_an_empty_answer_is_dropped_and_the_talk_begins_with_the_user() -> None:
     assert outline(validity([model(""), model("hello")])) == ["user:[the conversation goes on]", "assistant:hello"]
 
