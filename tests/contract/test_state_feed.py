@@ -82,6 +82,7 @@ async def test_a_follower_gets_the_past_and_then_what_happens_without_a_gap(scen
     assert [i.seq for i in follower.ids] == [r.seq for r in await scene.log()]
 
 
+@pytest.mark.spec("turn-62")
 async def test_from_any_id_exactly_the_rest_comes(scene: Scene) -> None:
     await conversation(scene, 2)
     await scene.control("new")

@@ -141,6 +141,10 @@ replies:
   - {when: "^order (?P<g>\\\\w+)$", text: "it is ordered"}
   - {when: "^batch (?P<g>\\\\w+)$", calls: [{name: once, args: {name: "{g}"}}, {name: add, args: {a: 1, b: 1}}, {name: order, args: {name: "{g}"}}]}
   - {when: "^batch (?P<g>\\\\w+)$", text: "all done"}
+  - {when: "^two (?P<g>\\\\w+)$", calls: [{name: add, args: {a: 1, b: 1}}, {name: again, args: {name: "{g}"}}]}
+  - {when: "^two (?P<g>\\\\w+)$", text: "then: {result}"}
+  - {when: "^naps (?P<s>[0-9.]+)$", calls: [{name: sleepy, args: {seconds: "{s}"}}, {name: sleepy, args: {seconds: "{s}"}}, {name: sleepy, args: {seconds: "{s}"}}, {name: sleepy, args: {seconds: "{s}"}}]}
+  - {when: "^naps (?P<s>[0-9.]+)$", text: "well rested"}
   - {when: "^late$", calls: [{name: late, args: {n: 1}}, {name: late, args: {n: 2}}, {name: late, args: {n: 3}}]}
   - {when: "^late$", text: "they were late"}
   - {when: "^stuck$", calls: [{name: stuck, args: {n: 1}}, {name: stuck, args: {n: 2}}, {name: stuck, args: {n: 3}}, {name: stuck, args: {n: 4}}]}

@@ -169,7 +169,7 @@ async def test_of_a_dead_childs_turns_only_the_suspect_runs_apart_and_the_others
     await only_the_suspect_runs_apart(scene)
 
 
-@pytest.mark.spec("trap-82", "I13", "rival-50", "L43")
+@pytest.mark.spec("trap-82", "I13", "rival-50", "L43", "turn-51")
 async def test_a_turn_that_ends_three_children_which_it_has_to_itself_is_closed_and_its_session_goes_on(scene: Scene) -> None:
     await three_deaths_alone_close_the_turn(scene)
 

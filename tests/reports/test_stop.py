@@ -61,7 +61,7 @@ STAGES: dict[str, tuple[str, Ready]] = {
 }
 
 
-@pytest.mark.spec("I15")
+@pytest.mark.spec("I15", "runner-16")
 @pytest.mark.parametrize("stage", STAGES)
 async def test_once_a_stop_is_done_no_tool_starts_and_the_next_message_is_answered(
     deployment: Deployment, visitor: Talk, stage: str
@@ -87,7 +87,7 @@ async def test_once_a_stop_is_done_no_tool_starts_and_the_next_message_is_answer
     await wait_until(visitor.quiet, description="the slot to be free", timeout_s=30)
 
 
-@pytest.mark.spec("I15")
+@pytest.mark.spec("I15", "runner-16")
 async def test_a_stop_that_comes_after_the_end_is_late_and_stops_nothing(deployment: Deployment, visitor: Talk) -> None:
     job = await visitor.say("stop late", "hi")
     assert (await visitor.done(job)).state == "succeeded"

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from turnyard.errors import NotFound
+from turnyard.errors import InvalidRequest, NotFound
 from turnyard.records import ids, log
 from turnyard.records.jobs import Job
 from turnyard.records.log import LogRecord
@@ -154,6 +154,13 @@ async def _open(edge: Edge, session: str, *, tenant: str, after: FeedPosition | 
     view = await edge.read_session(session, tenant=tenant)
     if view is None:
         raise NotFound(f"no session {session!r}: check the id, or send it a message first")
+    if (
+        after is not None
+        and after.ordinal > view.ordinal
+        and not await edge.read_log(ids.session_key(tenant, view.id), after.ordinal, after=0, limit=1)
+    ):
+        # Behind the end of a history a follower may be after a failover, and is told of the gap. A history that there never was is a mistake.
+        raise InvalidRequest(f"no event {after} in this session: use the id of one of its events", pointer="/after")
     return _Stream(edge, view, tenant=tenant, after=after, deltas=deltas)
 
 
@@ -164,6 +171,7 @@ async def session_events(
 
     Raises:
         NotFound: there is no such session.
+        InvalidRequest: the position is in a history that the session does not have.
     """
     stream = await _open(edge, session, tenant=tenant, after=after, deltas=deltas)
     async with contextlib.aclosing(stream.items()) as items:
@@ -181,6 +189,7 @@ async def job_events(
 
     Raises:
         NotFound: there is no such job.
+        InvalidRequest: the position is in a history that the job's session does not have.
     """
     job = await _job(edge, job_id, tenant)
     stream = await _open(edge, job.session, tenant=tenant, after=after, deltas=deltas and not job.done)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ from turnyard.client.connection import ATTEMPTS
 from turnyard.errors import JobCancelled, JobFailed, StoreUnavailable, TurnyardError
 from turnyard.records import log
 from turnyard.testing import wait_until
+from turnyard.wire.events import FeedEvent
 
 
 async def test_a_submitted_job_is_in_the_handle(client: Client, edge: FakeEdge) -> None:
@@ -291,6 +293,52 @@ async def test_following_a_session_that_does_not_exist_fails_at_once(edge: FakeE
         with pytest.raises(errors.NotFound):
             async for _ in client.follow("nobody"):
                 pass
+
+
+def direct_on(edge: FakeEdge) -> RedisClient:
+    client = RedisClient("redis://unused")
+    client._edge = edge  # pyright: ignore[reportPrivateUsage]
+    return client
+
+
+@pytest.mark.spec("turn-62")
+@pytest.mark.parametrize("cursor", ["17", "0.1", "1.1-0"])
+async def test_following_from_a_place_that_the_session_does_not_have_fails_at_once(
+    edge: FakeEdge, desk: Desk, client: Client, cursor: str
+) -> None:
+    job = await client.submit("hello", "hi", session="s1")
+    edge.run_turn("s1", job.id)
+    direct = direct_on(edge)
+    async with served(desk) as url, Client(url) as remote:
+        for source in (remote.follow("s1", cursor), direct.follow("s1", cursor), direct.job_events(job.id, after=cursor)):
+            with pytest.raises(errors.InvalidRequest):
+                await anext(source)
+
+
+@pytest.mark.spec("turn-62")
+async def test_both_clients_give_exactly_what_is_behind_any_event(edge: FakeEdge, desk: Desk, client: Client) -> None:
+    job = await client.submit("hello", "hi", session="s1")
+    edge.run_turn("s1", job.id)
+    direct = direct_on(edge)
+    async with served(desk) as url, Client(url) as remote:
+        for source in (remote.follow, direct.follow):
+            whole = await told(source("s1"))
+            ids = [event.id for event in whole]
+            carriers = [i for i, at in enumerate(ids) if at and at not in ids[:i]]
+            assert [ids[i] for i in carriers] == ["0.1-0", "0.2-0", "0.3-0"]
+            for i in carriers[:-1]:
+                assert [e.event for e in await told(source("s1", ids[i]))] == [e.event for e in whole[i + 1 :]]
+
+
+async def told(events: AsyncGenerator[FeedEvent]) -> list[FeedEvent]:
+    """Return what a stream tells, without its hello, to the end of the job."""
+    found: list[FeedEvent] = []
+    async with contextlib.aclosing(events):
+        async for event in events:
+            found.append(event)
+            if event.event == "job":
+                break
+    return found[1:]
 
 
 async def test_following_gives_up_when_nobody_answers(client: Client, wire: Lossy) -> None:

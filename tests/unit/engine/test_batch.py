@@ -217,6 +217,7 @@ def test_a_result_goes_into_its_row_and_makes_room_for_the_next_call() -> None:
     assert (commit.append, commit.start, commit.claim) == ((), ("c3",), False)
 
 
+@pytest.mark.spec("runner-33")
 def test_the_last_result_writes_all_of_them_in_source_order() -> None:
     rows = (par("c1", "started"), par("c2", "started", outcome="error"), par("c3", "started", outcome="result"))
     commit = ran(batch(*rows, mine=("c1",)), "c1", table=WIDE)
@@ -225,6 +226,7 @@ def test_the_last_result_writes_all_of_them_in_source_order() -> None:
     assert commit.claim is True
 
 
+@pytest.mark.spec("runner-33")
 def test_an_interrupted_call_of_a_batch_is_unknown_and_the_others_keep_their_outcome() -> None:
     rows = (par("c1", "started", outcome="result"), par("c2", "started"), par("c3", "started", idempotent=True))
     assert due(batch(*rows), WIDE).settle == (Answer("c2", "unknown"),)

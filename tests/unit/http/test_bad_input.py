@@ -221,6 +221,7 @@ async def test_a_wait_that_is_too_long_or_no_number_is_refused(http: httpx.Async
     assert edge.messages == []
 
 
+@pytest.mark.spec("turn-62")
 @pytest.mark.parametrize(
     "path",
     [
@@ -235,6 +236,7 @@ async def test_a_wait_that_is_too_long_or_no_number_is_refused(http: httpx.Async
         "/v1/sessions/s1/events?after=x",
         "/v1/sessions/s1/events?after=1.2.3",
         "/v1/sessions/s1/events?after=0.99999999999999999999999-0",
+        "/v1/sessions/s1/events?after=1.1-0",
         "/v1/sessions/s1/events?deltas=maybe",
         "/v1/sessions/s1/events?types=[a",
     ],
@@ -244,10 +246,12 @@ async def test_a_bad_cursor_or_parameter_is_refused(http: httpx.AsyncClient, edg
     assert_problem(await http.get(path), 400, "invalid-request")
 
 
-async def test_a_bad_last_event_id_is_refused(http: httpx.AsyncClient, edge: FakeEdge) -> None:
+@pytest.mark.spec("turn-62")
+@pytest.mark.parametrize("last", ["17", "0.17-x", "1.1-0"])
+async def test_a_last_event_id_that_is_none_of_the_stream_is_refused(http: httpx.AsyncClient, edge: FakeEdge, last: str) -> None:
     edge.session("s1")
-    response = await http.get("/v1/sessions/s1/events", headers={"Last-Event-ID": "17"})
-    assert_problem(response, 400, "invalid-request", "/Last-Event-ID")
+    response = await http.get("/v1/sessions/s1/events", headers={"Last-Event-ID": last})
+    assert_problem(response, 400, "invalid-request", "/after" if last == "1.1-0" else "/Last-Event-ID")
 
 
 async def test_an_unknown_path_or_method_is_a_problem_too(http: httpx.AsyncClient) -> None:
