@@ -160,6 +160,12 @@ class StrategyError(TurnyardError):
     code = "strategy_error"
 
 
+class StateTooLarge(TurnyardError):
+    """What a strategy remembers of its turn is over the limit: keep what is large in the log or in a file, and a reference to it here."""
+
+    code = "state_too_large"
+
+
 class ToolError(TurnyardError):
     """A tool refuses or fails in a way the model should read; this is the only exception whose text the model sees."""
 

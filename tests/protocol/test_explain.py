@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from tests.protocol.scene import Scene, call
-from turnyard.records.commit import Park, TurnView
+from turnyard.records.commit import Park, TurnView, Wait
 from turnyard.records.ids import session_key
 from turnyard.state.explain import Explanation, explain
 from turnyard.state.flows import set_limits
 from turnyard.state.reasons import FIXES
 from turnyard.state.schema import Schemas
+from turnyard.state.sessions import read_session
 from turnyard.state.upkeep import tick
 
 SID = session_key("default", "s")
@@ -283,14 +284,22 @@ async def _(stage: Stage) -> None:
     await stage.parked("child")
 
 
+async def delayed(stage: Stage, kind: Any) -> None:
+    view = await stage.scene.open_turn(await stage.scene.worker())
+    await stage.scene.commit(view, wait=(Wait("w1", kind, 60_000),), ending="park")
+    seen = await read_session(stage.scene.yard, tenant="default", session="s")
+    assert seen is not None
+    assert [(call.call, call.kind) for call in seen.parked] == [("w1", kind)]
+
+
 @state("retry_delay", "clock")
 async def _(stage: Stage) -> None:
-    await stage.parked("retry")
+    await delayed(stage, "retry")
 
 
 @state("timer", "clock")
 async def _(stage: Stage) -> None:
-    await stage.parked("timer")
+    await delayed(stage, "timer")
 
 
 @state("debounce", "clock")

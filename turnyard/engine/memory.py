@@ -107,7 +107,7 @@ class MemorySession:
     epoch: int = 0
     rev: int = 0
     cancel: str | None = None
-    turn_state: dict[str, Any] = field(default_factory=dict[str, Any])
+    turn_state: bytes = b""
     began_ms: int = 0
     ran_ms: int = 0
     log: list[LogRecord] = field(default_factory=list[LogRecord])
@@ -174,7 +174,7 @@ class MemorySession:
     def outcome(self, call: str, outcome: str, body: dict[str, Any] | None) -> Settled:
         """Give a call its outcome. The first one stands; one that was given up takes one late result more."""
         row = self.rows.get(call)
-        if row is None:
+        if row is None or row.only_wakes:
             return "gone"
         if row.outcome in ("timeout", "unknown") and row.late is None:
             row.late = body or {}
@@ -209,26 +209,20 @@ class MemorySession:
         if not self.turn:
             return False
         self.cancel = cause
-        for row in self.rows.values():
-            if row.waiting and row.turn == self.turn:
-                self.settle(row, "cancelled", None)
-                if row.answered:
-                    self.inbox.append(Item("note", wake=False, body={}, call=row.call, outcome="cancelled"))
-                    self.settle_jobs(row)
-                    self._cancel_waiting(row, cause)
+        self.cancel_calls()
         if self.state == "parked":
             self.state = "ready"
         return True
 
     def expire(self) -> list[str]:
-        """Give up the calls whose time is over; return them."""
+        """Give up the calls whose time is over, and return them; end the delays that are over, which wakes their turn."""
         due = [r for r in self.rows.values() if r.waiting and r.deadline_ms is not None and r.deadline_ms <= self.clock.now_ms()]
         for row in due:
             self.settle(row, "timeout", None)
             if not row.awaited:
                 self.inbox.append(Item("note", wake=True, body={}, call=row.call, outcome="timeout"))
         self.wake()
-        return [row.call for row in due]
+        return [row.call for row in due if not row.only_wakes]
 
     # -- what the transitions share -----------------------------------------------------------------------------------
 
@@ -252,12 +246,23 @@ class MemorySession:
         if row.outcome is not None:
             return False
         row.outcome, row.body = outcome, body
+        if row.only_wakes:
+            del self.rows[row.call]
         return True
 
     def settle_jobs(self, row: CallRow) -> None:
         """Count one call less as open for the jobs that it was made for."""
         for job in (self.jobs[j] for j in row.jobs):
             job.open -= 1
+
+    def cancel_calls(self, *, answered: bool = False) -> None:
+        """Give the parked calls of the cancelled turn up; with `answered` those alone that a placeholder answered."""
+        for row in [r for r in self.rows.values() if r.waiting and r.turn == self.turn and (r.answered or not answered)]:
+            self.settle(row, "cancelled", None)
+            if row.answered and not row.only_wakes:
+                self.inbox.append(Item("note", wake=False, body={}, call=row.call, outcome="cancelled"))
+                self.settle_jobs(row)
+                self._cancel_waiting(row, self.cancel or "user")
 
     def _cancel_waiting(self, row: CallRow, cause: str) -> None:
         for job in (self.jobs[j] for j in row.jobs):

@@ -6,12 +6,28 @@ and the claim is the only way by which what others wrote gets into the log.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+
+import orjson
 
 from turnyard.engine.memory import CallRow, Item, MemorySession
 from turnyard.errors import Diverged, FenceLost
 from turnyard.records import ids
-from turnyard.records.commit import PLACEHOLDER, Answer, Clear, Commit, NewCall, Part, Say, TurnView, Wait
+from turnyard.records.commit import (
+    MOST_CALLS,
+    PLACEHOLDER,
+    TOO_MANY_CALLS,
+    Answer,
+    Clear,
+    Commit,
+    NewCall,
+    Part,
+    Say,
+    TurnView,
+    Wait,
+    encode_state,
+)
 from turnyard.records.log import ASSISTANT, CALL, CLEARED, NOTICE, RESULT, USER, LogRecord, visible
 
 
@@ -40,7 +56,9 @@ def commit(s: MemorySession, view: TurnView, change: Commit) -> TurnView:
     Raises:
         FenceLost: the turn is another's by now, or nobody's.
         Diverged: the session moved on since `view`.
+        StateTooLarge: the turn's state is over its limit; nothing is changed.
     """
+    state = None if change.state is None else encode_state(change.state)
     if s.state != "running" or view.epoch != s.epoch:
         raise FenceLost(f"epoch {view.epoch} of the session is over; it is {s.state} in epoch {s.epoch}")
     if view.rev != s.rev:
@@ -51,8 +69,8 @@ def commit(s: MemorySession, view: TurnView, change: Commit) -> TurnView:
     for part in change.append:
         _append(s, part)
     _rows(s, change)
-    if change.state is not None:
-        s.turn_state = change.state
+    if state is not None:
+        s.turn_state = state
     for name, n in change.usage.items():
         s.usage[name] = s.usage.get(name, 0) + n
     mine = (view.mine - {a.call for a in change.append if isinstance(a, Answer)} - {a.call for a in change.settle}) | set(change.start)
@@ -110,8 +128,10 @@ def _append(s: MemorySession, part: Part) -> None:
         s.append(LogRecord(0, CLEARED, group_key=part.group_key))
     elif isinstance(part, Say):
         s.append(LogRecord(0, ASSISTANT, body=part.body))
-        for call in part.calls:
+        free = max(0, MOST_CALLS - sum(1 for row in s.rows.values() if row.waiting))
+        for call in part.calls[:free]:
             _declare(s, call)
+        _refuse(s, part.calls[free:])
     elif not isinstance(part, Answer):
         s.append(LogRecord(0, part.type, body=part.body))
     elif part.outcome == PLACEHOLDER:
@@ -132,6 +152,13 @@ def _declare(s: MemorySession, call: NewCall) -> None:
         s.jobs[job].open += 1
 
 
+def _refuse(s: MemorySession, calls: Sequence[NewCall]) -> None:
+    for call in calls:
+        s.append(LogRecord(0, CALL, call=call.id, kind=call.kind, body=call.body))
+    for call in calls:
+        s.append(LogRecord(0, RESULT, call=call.id, kind=call.kind, outcome="error", body=dict(TOO_MANY_CALLS)))
+
+
 def _result(s: MemorySession, row: CallRow, outcome: str, body: dict[str, object] | None) -> None:
     s.append(LogRecord(0, RESULT, call=row.call, kind=row.kind, outcome=outcome, body=body or {}))
     s.pending.remove(row.call)
@@ -145,32 +172,33 @@ def _result(s: MemorySession, row: CallRow, outcome: str, body: dict[str, object
 
 def _rows(s: MemorySession, change: Commit) -> None:
     for park in change.park:
-        row = s.rows[park.call]
-        if row.outcome is None and row.state in ("open", "started"):
+        row = s.rows.get(park.call)
+        if row is not None and row.outcome is None and row.state in ("open", "started"):
             row.state, row.deadline_ms = "parked", s.clock.now_ms() + park.deadline_ms
+    if s.cancel and change.park:
+        s.cancel_calls(answered=True)
     for answer in change.settle:
         s.settle(s.rows[answer.call], answer.outcome, answer.body)
     if not s.cancel:
-        _begin_rows(s, change)
+        _start(s, change)
     for call in change.unstart:
         row = s.rows[call]
         if row.state == "started" and row.outcome is None:
             row.state = "allowed" if row.decision == "allow" else "open"
 
 
-def _begin_rows(s: MemorySession, change: Commit) -> None:
+def _start(s: MemorySession, change: Commit) -> None:
     for wait in change.wait:
         _wait(s, wait)
-    for call in change.start:
-        s.rows[call].state = "started"
+    for row in (s.rows[call] for call in change.start if call in s.rows):
+        row.state = "started"
 
 
 def _wait(s: MemorySession, wait: Wait) -> None:
     if wait.id not in s.rows:
         due_ms = s.clock.now_ms() + wait.delay_ms
-        s.rows[wait.id] = CallRow(
-            wait.id, "", wait.kind, s.turn, (), awaited=True, idempotent=False, args={}, state="parked", answered=True, deadline_ms=due_ms
-        )
+        row = CallRow(wait.id, "", wait.kind, s.turn, (), awaited=True, idempotent=False, args={}, state="parked", deadline_ms=due_ms)
+        s.rows[wait.id] = row
 
 
 def _end(s: MemorySession, change: Commit) -> None:
@@ -206,7 +234,7 @@ def _finish(s: MemorySession, change: Commit) -> None:
     if change.closing:
         _close_calls(s)
     _end_jobs(s, change, cancelled)
-    s.turn, s.cancel, s.turn_jobs, s.turn_state = "", None, [], {}
+    s.turn, s.cancel, s.turn_jobs, s.turn_state = "", None, [], b""
     s.began_ms, s.ran_ms = s.clock.now_ms(), 0
     if s.wakes and not cancelled:
         s.turn = ids.new_turn_id()
@@ -258,6 +286,6 @@ def _view(s: MemorySession, mine: frozenset[str]) -> TurnView:
         ended=not running,
         last_seq=s.log[-1].seq if s.log else 0,
         now_ms=s.clock.now_ms(),
-        state=dict(s.turn_state) if running else {},
+        state=orjson.loads(s.turn_state) if running and s.turn_state else {},
         active_ms=s.ran_ms + s.clock.now_ms() - s.began_ms if running else 0,
     )

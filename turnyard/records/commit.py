@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import orjson
+
+from turnyard.errors import StateTooLarge
 from turnyard.records.log import LogRecord
 
 CallKind = Literal["plain", "parallel", "lift", "callback", "approval", "child", "question", "timer", "retry"]
@@ -17,6 +20,12 @@ Ending = Literal["none", "finish", "park", "yield"]
 Code = Literal["OK", "ALREADY", "FENCED", "DIVERGED", "AWAITS"]
 
 PLACEHOLDER = "placeholder"
+MOST_STATE_BYTES = 16_384
+MOST_CALLS = 64
+TOO_MANY_CALLS = {
+    "content": "ERROR: 64 calls have no result yet; not executed. Wait for results before you make more.",
+    "is_error": True,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,3 +193,18 @@ class TurnView:
     state: dict[str, Any] = field(default_factory=dict[str, Any])
     active_ms: int = 0
     now_ms: int = 0
+
+
+def encode_state(state: dict[str, Any]) -> bytes:
+    """Return a turn's state as a store keeps it, b"" for an empty one.
+
+    Raises:
+        StateTooLarge: it is over 16 KB as JSON; nothing was written.
+    """
+    raw = orjson.dumps(state) if state else b""
+    if len(raw) > MOST_STATE_BYTES:
+        raise StateTooLarge(
+            f"the turn's state is {len(raw):,} bytes as JSON and may be {MOST_STATE_BYTES:,}: "
+            "keep what is large in the log or in a file, and a reference to it in the state"
+        )
+    return raw

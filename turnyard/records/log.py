@@ -115,20 +115,26 @@ def position(record: LogRecord) -> tuple[int, int]:
 def visible(base: tuple[LogRecord, ...], records: Sequence[LogRecord]) -> tuple[LogRecord, ...]:
     """Return the entries of `base` and `records` that a model may see, in reading order.
 
-    Left out are events, and what was struck, cleared or folded into a summary.
+    Left out are events, and what was struck, cleared or folded into a summary that stands. `base` must not lack what
+    `records` brings back: ask `unfolds` first where a rollback may be among them.
     """
     entries = base + tuple(r for r in records if r.type in ENTRIES)
-    strikes = [r for r in records if r.type == STRIKE]
+    struck = {seq for r in records if r.type == STRIKE for seq in r.seqs}
     cleared = [r for r in records if r.type == CLEARED]
-    markers = [r for r in records if r.type == COMPACTION]
-    if strikes:
-        struck = {seq for r in strikes for seq in r.seqs}
+    markers = [r for r in records if r.type == COMPACTION and r.seq not in struck]
+    if struck:
         entries = tuple(e for e in entries if e.seq not in struck)
     for clear in cleared:
         entries = tuple(e for e in entries if e.type != NOTICE or e.group_key != clear.group_key or e.seq > clear.seq)
     for marker in markers:
         entries = tuple(e for e in entries if not _folded(e, marker))
     return tuple(sorted(entries, key=position)) if markers else entries
+
+
+def unfolds(base: Sequence[LogRecord], records: Sequence[LogRecord]) -> bool:
+    """Tell whether `records` strike a summary of `base`: then what it stood for is seen again, and has to be read."""
+    struck = {seq for r in records if r.type == STRIKE for seq in r.seqs}
+    return bool(struck) and any(e.type == COMPACTION and e.seq in struck for e in base)
 
 
 def _folded(entry: LogRecord, marker: LogRecord) -> bool:

@@ -13,7 +13,7 @@ from turnyard.state.turns import flat
 if TYPE_CHECKING:
     from turnyard.state.yard import Shard
 
-__all__ = ["Feed", "FeedId", "FeedItem", "Live", "read_log"]
+__all__ = ["Feed", "FeedId", "FeedItem", "Live", "read_entry", "read_log"]
 
 
 async def read_log(shard: Shard, store: str, *, after: int = 0, limit: int = 100) -> list[LogRecord]:
@@ -25,3 +25,13 @@ async def read_log(shard: Shard, store: str, *, after: int = 0, limit: int = 100
     with reading(f"log of {store}"):
         page = await shard.redis.execute_command("XRANGE", shard.keys.log(store), f"({after}-0", "+", "COUNT", limit)
     return [parse_record(eid, flat(fields)) for eid, fields in page]
+
+
+async def read_entry(shard: Shard, store: str, seq: int) -> LogRecord | None:
+    """Return one record by its number, also one that a summary stands for or that was struck; None when there is none.
+
+    Raises:
+        StoreUnavailable: the server did not answer.
+    """
+    found = await read_log(shard, store, after=seq - 1, limit=1)
+    return found[0] if found and found[0].seq == seq else None

@@ -18,7 +18,7 @@ SHOWN_STATE = {"idle": "idle", "ready": "ready", "assigned": "ready", "running":
 
 @dataclass(frozen=True, slots=True)
 class ParkedCall:
-    """A call that waits outside. `deadline_ms` is None when its row does not say."""
+    """A call that waits outside, or a delay, which has no tool. `deadline_ms` is None when its row does not say."""
 
     call: str
     tool: str
@@ -122,9 +122,8 @@ async def _parked(shard: Shard, store: str) -> list[ParkedCall]:
     for raw in await shard.redis.hmget(key, names):
         row: dict[str, Any] = orjson.loads(raw) if raw else {}
         if row.get("s") == "parked" and not row.get("o"):
-            out.append(
-                ParkedCall(row["c"], await _tool(shard, store, row["q"]), row["k"], row["aw"] == 1, int(row["dl"]) if "dl" in row else None)
-            )
+            tool = await _tool(shard, store, row["q"]) if "q" in row else ""
+            out.append(ParkedCall(row["c"], tool, row["k"], row["aw"] == 1, int(row["dl"]) if "dl" in row else None))
     return out
 
 

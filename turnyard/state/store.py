@@ -29,7 +29,7 @@ from turnyard.records.log import LogRecord, visible
 from turnyard.records.messages import Accepted, UserMessage
 from turnyard.records.notices import Notice, live, shown_notice
 from turnyard.state import fleet, flows, ingress, turns, upkeep
-from turnyard.state.log import read_log
+from turnyard.state.log import read_entry, read_log
 from turnyard.state.reads import reading, text
 from turnyard.state.sessions import read_by_key
 from turnyard.state.standing import read_standing
@@ -166,8 +166,7 @@ class RedisStore:
 
     async def entry(self, seq: int) -> LogRecord | None:
         """Return one record of the log."""
-        found = await read_log(self._shard, await self._store(), after=seq - 1, limit=1)
-        return found[0] if found and found[0].seq == seq else None
+        return await read_entry(self._shard, await self._store(), seq)
 
     async def _store(self) -> str:
         view = await read_by_key(self._shard, self._sid)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from turnyard.errors import Diverged, FenceLost, StoreUnavailable
-from turnyard.records.commit import Answer, Clear, Commit, Note, Park, Part, Row, TurnView
+from turnyard.records.commit import Answer, Clear, Commit, Note, Park, Part, Row, TurnView, encode_state
 from turnyard.records.ids import new_turn_id
-from turnyard.records.log import ASSISTANT, CALL, CLEARED, ENTRIES, RESULT, LogRecord, parse_record, visible
+from turnyard.records.log import ASSISTANT, CALL, CLEARED, ENTRIES, RESULT, LogRecord, parse_record, unfolds, visible
 from turnyard.state.reads import reading, text
 from turnyard.state.scripts import StoreFull
 
@@ -55,6 +55,7 @@ async def commit(shard: Shard, view: TurnView, owner: str, change: Commit) -> Tu
     Raises:
         FenceLost: the session is somebody else's; drop the turn.
         Diverged: the session is not as `view` says; drop it and begin again.
+        StateTooLarge: the turn's state is over its limit; nothing was sent.
         StoreFull: the server takes nothing new; commit an ending instead.
         StoreUnavailable: the outcome stayed unknown for too long; the lease is as good as lost, drop the turn.
     """
@@ -101,7 +102,10 @@ def _payload(change: Commit, serial: int) -> tuple[bytes, list[bytes]]:
     def body(value: dict[str, Any] | None) -> int | None:
         if value is None:
             return None
-        bodies.append(orjson.dumps(value))
+        return stored(orjson.dumps(value))
+
+    def stored(raw: bytes) -> int:
+        bodies.append(raw)
         return len(bodies)
 
     out: dict[str, Any] = {
@@ -120,7 +124,8 @@ def _payload(change: Commit, serial: int) -> tuple[bytes, list[bytes]]:
         "low": change.low,
     }
     if change.state is not None:
-        out["state"] = body(change.state) if change.state else 0
+        raw = encode_state(change.state)
+        out["state"] = stored(raw) if raw else 0
     # What is empty is left out: the script pays for each field it parses.
     payload = {"ending": change.ending, "serial": serial, **{name: value for name, value in out.items() if value or name == "state"}}
     return orjson.dumps(payload), bodies
@@ -227,8 +232,12 @@ async def _entries(shard: Shard, store: str, reply: list[Any], base: tuple[LogRe
     if text(reply[0]) == "ALREADY":
         base = tuple(e for e in base if e.seq <= start)
     if more:
-        return visible(base, await _pages(shard, store, after=start, upto=last_seq))
-    return visible(base, [parse_record(eid, fields) for eid, fields in raw_records])
+        records = await _pages(shard, store, after=start, upto=last_seq)
+    else:
+        records = [parse_record(eid, fields) for eid, fields in raw_records]
+    if unfolds(base, records):
+        base, records = (), await _pages(shard, store, after=0, upto=last_seq)
+    return visible(base, records)
 
 
 def _row(r: dict[str, Any]) -> Row:

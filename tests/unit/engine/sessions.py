@@ -23,8 +23,12 @@ class Session:
     low: int = 0
 
     def add(self, *records: LogRecord) -> None:
-        """Append records, whose seqs are given here."""
-        fresh = [replace(record, seq=len(self.log) + n) for n, record in enumerate(records, 1)]
+        """Append records, whose seqs are given here. A strike takes no summary along: a store would set `low` back for that."""
+        summaries = {record.seq for record in self.log if record.type == COMPACTION}
+        fresh = [
+            replace(record, seq=len(self.log) + n, seqs=tuple(seq for seq in record.seqs if seq not in summaries))
+            for n, record in enumerate(records, 1)
+        ]
         self.log += fresh
         self.view = visible(self.view, fresh)
 

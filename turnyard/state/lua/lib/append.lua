@@ -7,7 +7,7 @@ local h -- the session that this commit is about
 
 local function body(n) return n and n > 0 and ARGV[7 + n] or nil end
 
-local ENTRY = {['user/message'] = true, ['assistant/message'] = true, ['tool/call'] = true, ['tool/result'] = true}
+local ENTRY = {['user/message'] = true, ['assistant/message'] = true, ['tool/call'] = true, ['tool/result'] = true, ['session/compaction'] = true}
 local MOST_CALLS = 64
 local TOO_MANY = '{"content":"ERROR: 64 calls have no result yet; not executed. Wait for results before you make more.","is_error":true}'
 
@@ -54,6 +54,13 @@ local function reply(x)
   add_result(h, r, r.o, text)
 end
 
+-- A summary hides what lies before `low`; a rollback of its turn shows it again.
+local function fold(low)
+  local lo = 'lo:' .. h.ts
+  if h.lb == 0 then set(h, 'lb', tonumber(h[lo] or 1)) end
+  set(h, lo, low)
+end
+
 -- The entries of this commit, in order. Answers the seqs between which the caller knows what stands, and the store.
 local function write(a)
   local first = h[(seqs(h, h.ts))] + 1
@@ -64,7 +71,7 @@ local function write(a)
     else record(h, h.ts, x.entry == 1, 't', x.type, 'u', h.tu, 's', h.rv, body_of({}, body(x.b))) end
   end
   if a.state then set(h, 'sb', body(a.state) or '') end
-  if a.low then set(h, 'lo:' .. h.ts, a.low) end
+  if a.low then fold(a.low) end
   for name, n in pairs(a.usage or {}) do set(h, 'u:' .. name, tonumber(h['u:' .. name] or 0) + n) end
   return {first = first, last = h.foreign or h[(seqs(h, h.ts))], ord = h.ts}
 end
@@ -81,7 +88,7 @@ end
 local function wait_rows(list)
   for _, w in ipairs(list) do
     if not row(h, h.ts, w[1]) then
-      local r = {c = w[1], ord = h.ts, k = w[2], s = 'parked', aw = 1, t = h.tu, j = {}, dl = NOW + w[3], tr = 1, re = 1}
+      local r = {c = w[1], ord = h.ts, k = w[2], s = 'parked', aw = 1, t = h.tu, j = {}, dl = NOW + w[3], si = NOW, tr = 1, re = 1}
       add(h, 'aw', 1)
       put_row(h, r)
       now_waits(h, r)
@@ -172,7 +179,7 @@ local function close_calls()
   end
 end
 
--- A rollback takes this turn's own entries out of the view; another user's message goes back to the front of the inbox.
+-- A rollback takes this turn's own entries out of the view, its summaries with them, so that what they stood for is seen again; another user's message goes back to the front of the inbox.
 -- So many records in one commit, the newest first; true: there are more, and the turn stays open for the next closing step.
 local STRIKES = 1000
 
@@ -212,6 +219,7 @@ local function strike()
     for _, it in ipairs(items(inbox_key(h.sid))) do back[#back + 1] = it end
     save_inbox(h, back)
   end
+  if h.lb > 0 then set(h, 'lo:' .. h.ts, h.lb) end
   record(h, h.ts, false, 't', 'strike', 'u', h.tu, 'x', table.concat(struck, ','))
   if #page == STRIKES then set(h, 'tz', tonumber(string.match(page[#page][1], '^%d+'))) end
   return #page == STRIKES
@@ -254,7 +262,6 @@ local function park(closing)
     claim(h)
     return 'none'
   end
-  add(h, 'ac', NOW - h.bg)
   release(h)
   set(h, 'st', 'parked')
   leave_wake()
@@ -265,7 +272,6 @@ local function finish_with(a, closing, tired, turn)
   if a.ending == 'finish' then return finish(a, closing, tired, turn) end
   if a.ending == 'park' then return park(closing) end
   if a.ending == 'yield' then
-    add(h, 'ac', NOW - h.bg)
     release(h)
     to_ready(h)
     leave_wake()

@@ -48,6 +48,7 @@ local function end_turn(h, failure)
   set(h, 'la', 0)
   set(h, 'sb', '')
   set(h, 'ac', 0)
+  set(h, 'lb', 0)
 end
 
 -- The reply of begin and commit: code, head, rows of unanswered calls, records after `from`, `more` when they must be paged instead,
@@ -57,7 +58,7 @@ local PAGE, BYTES = 200, 262144
 local function answer(h, code, ending, from, yield, first)
   -- A repeat may find the session in other hands; for the caller its turn is over then.
   local open = h.st == 'running' and h.ep == tonumber(ARGV[2]) and h.ow == ARGV[3]
-  local head = {h.ep, h.rv, h.tu, open and h.ts or '', cancelled(h) and h.cc or '', yield and 1 or 0, open and 1 or 0, ending or '', h.jb, h.tn, h.id, h.ag, math.max(0, h.fu - NOW), NOW, h.at, h.tv, h.us, h.pf, open and h[(select(2, seqs(h, h.ts)))] or 0, h.ta, h.ac + NOW - h.bg, h.sb}
+  local head = {h.ep, h.rv, h.tu, open and h.ts or '', cancelled(h) and h.cc or '', yield and 1 or 0, open and 1 or 0, ending or '', h.jb, h.tn, h.id, h.ag, math.max(0, h.fu - NOW), NOW, h.at, h.tv, h.us, h.pf, open and h[(select(2, seqs(h, h.ts)))] or 0, h.ta, open and ran(h) or 0, open and h.sb or ''}
   local rows, records, more = {}, {}, 0
   if open then
     if h.nc == h.ts then set(h, 'nc', '') end

@@ -193,6 +193,7 @@ end
 -- Give the slot back: charge what was used, free the resources, wake one waiter of each.
 local function release(h)
   if call('ZREM', RUNNING, h.sid) == 0 then return end
+  if h.st == 'running' and h.tu ~= '' then set(h, 'ac', ran(h)) end
   if h.ow ~= '' then call('SREM', P .. 'w:' .. h.ow, h.sid) end
   if h.il == 2 then call('HDEL', P .. 'quarantine', h.sid) end
   local res = resources(h)

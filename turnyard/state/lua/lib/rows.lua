@@ -1,7 +1,7 @@
 -- Call rows: one JSON value per call in the store's calls hash; field `_` lists those without an outcome.
 -- Keys of a row: k kind, s state, aw awaited, o outcome, d decision, de demoted, la late result taken, an answered, j jobs
 -- that wait for it, t turn, ag agent that made it, us user it acts for, i idempotent, tk/tj task owner and arq job, tr tries, re relays, q seq of its tool/call record,
--- dl deadline, h hash of the token's secret, qn queue, sk struck, ord store ordinal. <call>:r is the body of its result.
+-- dl deadline, si since when a delay waits, h hash of the token's secret, qn queue, sk struck, ord store ordinal. <call>:r is the body of its result.
 local DAY = 86400000
 local TOMBSTONE = 7 * DAY
 
@@ -119,7 +119,7 @@ local function let_go(h, r)
   put_row(h, r)
   if r.s == 'parked' then
     local late = (r.o == 'unknown' or r.o == 'timeout') and not r.la
-    local by_name = r.h or r.k == 'callback' or r.k == 'approval'
+    local by_name = r.h or r.k == 'callback' or r.k == 'approval' or r.k == 'question'
     if not by_name and not r.tk and not late then call('ZADD', DEADLINES, NOW + REPEATS, call_member(h, r)) end
     return
   end
