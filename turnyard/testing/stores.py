@@ -46,8 +46,9 @@ class SessionStoreConformance(EntryRules, TurnRules):
     async def test_a_pending_call_leaves_its_placeholder_lets_the_turn_end_and_blocks_nothing(self) -> None:
         store = await self.open()
         view, call = await launched(store)
-        pending = one(view.entries, RESULT)
-        assert (pending.call, pending.outcome, pending.body) == (call, PLACEHOLDER, {"content": f"Pending: job-7 as {call}"})
+        for entries in (view.entries, await store.entries()):
+            pending = one(entries, RESULT)
+            assert (pending.call, pending.outcome, pending.body) == (call, PLACEHOLDER, {"content": f"Pending: job-7 as {call}"})
         assert (await ended(store, view)).ended
         assert await store.begin() is None
         await store.publish({"text": "can we talk meanwhile?"})
@@ -209,6 +210,7 @@ class SessionStoreConformance(EntryRules, TurnRules):
         )
         with pytest.raises(Diverged):
             await store.commit(first, stale)
+        assert await other.begin() is None
         with pytest.raises(FenceLost):
             await other.commit(third, stale)
         with contextlib.suppress(Diverged):
