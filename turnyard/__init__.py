@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from turnyard.client import Client, JobHandle, RedisClient, SyncClient
     from turnyard.engine.local import CallMade, LocalSession, ParkedCall, RunResult
     from turnyard.engine.messages import Image, Message
+    from turnyard.engine.shaper import ShaperPolicy
+    from turnyard.engine.strategy import Strategy
     from turnyard.errors import (
         AgentVersionGone,
         ConfigError,
@@ -49,8 +51,10 @@ __all__ = [
     "RunResult",
     "SessionBusy",
     "SessionClosed",
+    "ShaperPolicy",
     "Stopping",
     "StoreUnavailable",
+    "Strategy",
     "SyncClient",
     "Tool",
     "ToolContext",
@@ -66,6 +70,8 @@ _HOMES = {
     "turnyard.client": ("Client", "JobHandle", "RedisClient", "SyncClient"),
     "turnyard.engine.local": ("CallMade", "LocalSession", "ParkedCall", "RunResult"),
     "turnyard.engine.messages": ("Image", "Message"),
+    "turnyard.engine.shaper": ("ShaperPolicy",),
+    "turnyard.engine.strategy": ("Strategy",),
     "turnyard.errors": (
         "AgentVersionGone",
         "ConfigError",

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from turnyard.app import load_app
 from turnyard.app.calls import Hands, Surroundings
 from turnyard.app.models import open_models
-from turnyard.errors import ConfigError
+from turnyard.errors import ConfigError, StoreUnavailable
 from turnyard.ports import Delta
 from turnyard.settings import load_settings
 from turnyard.state import agents
+from turnyard.state.log import read_entry
 from turnyard.tools.context import CallUrls, ToolContext
 from turnyard.tools.runtime import ToolOutcome, run_tool
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from turnyard.lifted import LiftedTask
     from turnyard.ports import Clock
     from turnyard.records.commit import TurnView
+    from turnyard.records.log import LogRecord
     from turnyard.settings import Settings
     from turnyard.state.calls import RowStart
     from turnyard.state.yard import Yard
@@ -91,7 +93,9 @@ class Apps:
                 open_models(options.models, base_dir=agent.home.base_dir, clock=clock, settings=self.settings)
             )
             manifest = await agents.publish(yard, agent.manifest())
-            around = Surroundings(version=manifest.version, urls=self._urls, report=self._reporter(feed), cancelled=self._cancelled)
+            around = Surroundings(
+                version=manifest.version, urls=self._urls, report=self._reporter(feed), cancelled=self._cancelled, older=self._older
+            )
             means = agent.means(models, Hands(agent.name, agent.tools, deps[agent.name], around), on_delta=feed.say)
             table = agent.table(secret_hash=self._secret_hash)
             decode = self._decoder(yard, agent.name, options.decode_state) if options.decode_state else None
@@ -114,6 +118,12 @@ class Apps:
         base = (http.public_url or f"http://{http.host}:{http.port}").rstrip("/")
         token, _ = self.current.get().token(call)
         return CallUrls(f"{base}/v1/calls/{token}", f"{base}/v1/outcomes/{token}")
+
+    async def _older(self, view: TurnView, seq: int) -> LogRecord | None:
+        try:
+            return await read_entry(self.current.get().shard, view.store, seq)
+        except StoreUnavailable:
+            return None  # the model is told that there is none, and may ask again
 
     def _cancelled(self) -> bool:
         return self.current.get().cancelled != ""

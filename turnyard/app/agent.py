@@ -28,7 +28,9 @@ from turnyard.engine.options import LocalOptions, Options
 from turnyard.engine.react import React
 from turnyard.engine.registry import Converter, Registry
 from turnyard.engine.runner import Means, Model
+from turnyard.engine.shaper import ContextBuilder, Shaper, ShaperPolicy
 from turnyard.engine.strategy import AnyStrategy
+from turnyard.engine.stubs import read_entry_spec
 from turnyard.errors import ConfigError
 from turnyard.ports import Clock, Delta
 from turnyard.records.commit import TurnView
@@ -76,6 +78,7 @@ class AgentOptions:
     model_settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     limits: Limits = field(default_factory=Limits)
     terminal_tool: str | None = None
+    shaper: ShaperPolicy | None = None
     roles: Mapping[str, Converter] = field(default_factory=dict[str, Converter])
 
 
@@ -201,7 +204,15 @@ class Agent:
         specs = tuple(t.spec() for t in self.tools.values())
         prepare = preparer(self.home.checks, lambda view: self._context(view, hands.deps))
         settings, show = self._model_settings(), self.registry.shown
-        return Means(models, hands.run, instruct, specs, settings, on_delta, prepare, show, stopping=stopping)
+        more: dict[str, Any] = {"stopping": stopping, "builder": self._builder(models), "reader": read_entry_spec()}
+        return Means(models, hands.run, instruct, specs, settings, on_delta, prepare, show, **more)
+
+    def _builder(self, models: Sequence[Model]) -> Callable[[], ContextBuilder]:
+        """Return what makes builders of requests that every one of the models can read."""
+        given = self.options.shaper
+        bounded = [p for p in (ShaperPolicy.for_model(m.name) for m in models) if p.budget_tokens > 0]
+        policy = given or min(bounded, key=lambda p: p.budget_tokens, default=ShaperPolicy())
+        return lambda: Shaper(policy)
 
     async def _instructions(self, view: TurnView, deps: Any) -> str:
         given = self.options.instructions

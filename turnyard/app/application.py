@@ -19,6 +19,7 @@ from turnyard.app.models import ModelSpec
 from turnyard.engine.plan import PlanExecute
 from turnyard.engine.react import React
 from turnyard.engine.registry import Converter
+from turnyard.engine.shaper import ShaperPolicy
 from turnyard.engine.strategy import AnyStrategy, Strategy, checked
 from turnyard.errors import ConfigError, UnknownAgent
 from turnyard.records.manifest import Manifest
@@ -83,6 +84,7 @@ class App:
         model_settings: Mapping[str, Any] | None = None,
         limits: Limits | None = None,
         terminal_tool: str | None = None,
+        shaper: ShaperPolicy | None = None,
         roles: Mapping[str, Converter] | None = None,
     ) -> Agent:
         """Declare an agent.
@@ -104,6 +106,8 @@ class App:
             model_settings: passed to the model with every request.
             limits: how far one turn may go.
             terminal_tool: a reply without a call of this tool does not end a turn.
+            shaper: how large a request may become and what is then shortened or summarised; None: three quarters of the window of
+                the model, of the smallest one if there are several, and no limit where the window is not known.
             roles: roles of your own that messages may have, each with what says what the model sees of such a message, None for nothing.
 
         Raises:
@@ -128,6 +132,7 @@ class App:
             model_settings=dict(model_settings or {}),
             limits=limits or Limits(),
             terminal_tool=terminal_tool,
+            shaper=shaper,
             roles=dict(roles or {}),
         )
         made = Agent(self, name, options, tools)

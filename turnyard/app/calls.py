@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from turnyard.engine.effects import Parked, RunTool, ToolResult
+from turnyard.engine.stubs import read_arguments, read_entry
 from turnyard.records.commit import Row, TurnView
-from turnyard.records.log import USER
+from turnyard.records.log import USER, LogRecord
 from turnyard.tools.context import CallUrls, ToolContext
 from turnyard.tools.runtime import ToolOutcome, run_tool
 from turnyard.tools.tool import Tool
@@ -29,17 +30,24 @@ def _never() -> bool:
     return False
 
 
+async def _nothing_older(_view: TurnView, _seq: int) -> LogRecord | None:
+    """Return no entry: what the turn shows is all there is."""
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """What a call may reach beyond its arguments, wherever it runs.
 
-    `urls` gives the URLs at which a parked call is answered, by call id; `report` passes progress on to followers.
+    `urls` gives the URLs at which a parked call is answered, by call id; `report` passes progress on to followers;
+    `older` reads an entry of the session's log that the turn does not show any more, None when there is none.
     """
 
     version: str = ""
     urls: Callable[[str], CallUrls] = _no_urls
     report: Report = _unheard
     cancelled: Callable[[], bool] = _never
+    older: Callable[[TurnView, int], Awaitable[LogRecord | None]] = _nothing_older
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +61,19 @@ class Hands:
 
     async def run(self, view: TurnView, effect: RunTool) -> ToolResult | Parked:
         """Run one call; never raises, except CancelledError when this task is cancelled."""
-        tool = self.tools[effect.name]
+        tool = self.tools.get(effect.name)
+        if tool is None:
+            return await self._read(view, effect)
         return read_outcome(await run_tool(tool, effect.args, self.context(view, effect.row, effect.key, tool)))
+
+    async def _read(self, view: TurnView, effect: RunTool) -> ToolResult:
+        """Read an entry that the model was shown shortened, or that a summary stands for."""
+        seq, offset, length = read_arguments(effect.args)
+        entries: Sequence[LogRecord] = view.entries
+        if all(entry.seq != seq for entry in entries):
+            older = await self.around.older(view, seq)
+            entries = () if older is None else (older,)
+        return ToolResult(read_entry(entries, seq, offset, length))
 
     def context(self, view: TurnView, row: Row, key: str, tool: AnyTool) -> ToolContext[Any]:
         """Return the context of a call."""

@@ -17,6 +17,8 @@ from turnyard.engine.options import Options, Settings
 from turnyard.engine.registry import Converter
 from turnyard.engine.runner import Means, Spawn
 from turnyard.ports import Clock
+from turnyard.records.commit import TurnView
+from turnyard.records.log import LogRecord
 
 if TYPE_CHECKING:
     from turnyard.app.agent import Agent
@@ -68,9 +70,9 @@ def open_local(
     agent.check()
     head = {"tenant": "default", "session": session, "agent": agent.name, "user": user, "platform": "local"}
     settings = Settings(tuple(models), agent.options.instructions, tuple(agent.tools.values()), None)
-    place = _Place(_Deps(agent, given), clock, Wires(), _spawner(agent, clock, depth))
-    local = _local_agent(agent, settings, place)
-    return LocalSession(local, MemorySession(clock, head), options=options, roles={**agent.options.roles, **roles})
+    memory = MemorySession(clock, head)
+    place = _Place(_Deps(agent, given), clock, Wires(), _spawner(agent, clock, depth), memory)
+    return LocalSession(_local_agent(agent, settings, place), memory, options=options, roles={**agent.options.roles, **roles})
 
 
 def _spawner(agent: Agent, clock: Clock, depth: int) -> Spawn:
@@ -92,12 +94,18 @@ class _Place:
     clock: Clock
     wires: Wires
     spawn: Spawn
+    memory: MemorySession
+
+    async def older(self, view: TurnView, seq: int) -> LogRecord | None:
+        """Return an entry of the log, also one that a summary stands for; None when there is none."""
+        del view
+        return next((r for r in self.memory.log if r.seq == seq and r.is_entry), None)
 
 
 def _local_agent(base: Agent, settings: Settings, place: _Place) -> LocalAgent:
     """Return what a session needs of the agent `base` under these settings."""
     agent = _variant(base, settings)
-    around = Surroundings(report=place.wires.report, cancelled=place.wires.stopping)
+    around = Surroundings(report=place.wires.report, cancelled=place.wires.stopping, older=place.older)
 
     @asynccontextmanager
     async def scope() -> AsyncGenerator[Means]:

@@ -76,7 +76,7 @@ class Batch:
         """Return why the call is answered with an error instead of being run, None when it may run."""
         if call.refusal is not None:
             return call.refusal
-        return None if call.name in self.facts.tools else unknown_tool(call.name, self.facts)
+        return None if self.facts.fact(call.name) is not None else unknown_tool(call.name, self.facts)
 
 
 def open_batch(view: TurnView, facts: ToolTable) -> Batch:
@@ -298,7 +298,7 @@ def _placeholder(call: OpenCall, parked: Parked | None) -> Answer:
 
 
 def _park(batch: Batch, call: OpenCall, parked: Parked | None) -> Park:
-    fact = batch.facts.tools.get(call.name, _UNASKED)
+    fact = batch.facts.fact(call.name) or _UNASKED
     deadline_ms = (parked.expires_in_ms if parked else None) or call.expires_in_ms or fact.timeout_ms or DAY_MS
     hashed = batch.facts.secret_hash if call.row.kind == "callback" else None
     return Park(call.id, deadline_ms, hashed(call.id) if hashed else None)

@@ -26,7 +26,7 @@ _NAME_CHARS = 64
 
 def declare(view: TurnView, facts: ToolTable, asked: Sequence[AskedCall | Question], *, refusal: str | None = None) -> tuple[NewCall, ...]:
     """Give each call an id and a kind, and judge its arguments; with `refusal` none of them is run."""
-    plain = sum(1 for call in asked if isinstance(call, AskedCall) and facts.tools.get(call.name, _PLAIN).kind == "plain")
+    plain = sum(1 for call in asked if isinstance(call, AskedCall) and (facts.fact(call.name) or _PLAIN).kind == "plain")
     together = facts.parallel > 1 and plain > 1
     seen: set[str] = {""}
     calls: list[NewCall] = []
@@ -61,7 +61,7 @@ def _question(ident: str, asked: Question) -> NewCall:
 
 def _body(call: AskedCall, given: Arguments, provider_id: str, facts: ToolTable) -> dict[str, Any]:
     # a name that no API accepts would make every later request of the session fail
-    name = call.name if call.name in facts.tools else _UNFIT.sub("_", call.name)[:_NAME_CHARS] or "unknown"
+    name = call.name if facts.fact(call.name) is not None else _UNFIT.sub("_", call.name)[:_NAME_CHARS] or "unknown"
     body: dict[str, Any] = {"name": name, "args": given.value, "provider_id": provider_id}
     if given.refusal is not None:
         body["refused"] = given.refusal
@@ -69,7 +69,7 @@ def _body(call: AskedCall, given: Arguments, provider_id: str, facts: ToolTable)
 
 
 def _new_call(ident: str, body: dict[str, Any], facts: ToolTable, *, together: bool) -> NewCall:
-    fact = facts.tools.get(body["name"], _PLAIN) if "refused" not in body else _PLAIN
+    fact = (facts.fact(body["name"]) or _PLAIN) if "refused" not in body else _PLAIN
     kind: CallKind = "parallel" if fact.kind == "plain" and together else fact.kind
     queue = fact.queue if kind == "lift" else None
     return NewCall(ident, kind, body, fact.awaited, fact.idempotent, queue, fact.timeout_ms)

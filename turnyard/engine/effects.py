@@ -30,6 +30,10 @@ class ToolFact:
     timeout_ms: int | None = None
 
 
+READ_ENTRY = "read_entry"
+_READER = ToolFact(idempotent=True)
+
+
 @dataclass(frozen=True, slots=True)
 class ToolTable:
     """What the turn has to know of its agent. `strategy` decides its course.
@@ -47,6 +51,10 @@ class ToolTable:
     read_output: Callable[[str], Any] | None = None
     hooks: bool = False
     strategy: AnyStrategy = field(default_factory=React)
+
+    def fact(self, name: str) -> ToolFact | None:
+        """Return what is known of a tool, None when there is none; every agent has the one that reads shortened entries."""
+        return self.tools.get(name) or (_READER if name == READ_ENTRY else None)
 
 
 @dataclass(frozen=True, slots=True)

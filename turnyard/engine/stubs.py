@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from turnyard.engine.effects import READ_ENTRY
 from turnyard.engine.texts import text_of
 from turnyard.ports import ToolSpec
 from turnyard.records.log import LogRecord
 
-READ_ENTRY = "read_entry"
 MIN_HEAD_CHARS = 100
 DEFAULT_READ_CHARS = 4_000
 MAX_READ_CHARS = 20_000
