@@ -228,7 +228,7 @@ class Run:
         done = await self._stoppable(self._performer.perform(view, effect))
         if done is None:
             return self._closing(view, partial=isinstance(effect, AskModel)), None
-        if isinstance(done[0], AskModel):
+        if isinstance(done[1], ModelAnswer):
             self._ask = False
         if isinstance(done[1], Failure):
             self.shared.narration.stream_broke()

@@ -16,7 +16,7 @@ from turnyard.engine.local import LocalSession
 from turnyard.engine.messages import Image, Message
 from turnyard.errors import Conflict, InvalidInput, JobCancelled, ModelError, SessionBusy
 from turnyard.ports import Delta, Done, ModelRequest
-from turnyard.testing import ScriptedModel, call, wait_until
+from turnyard.testing import ManualClock, ScriptedModel, call, wait_until
 from turnyard.testing.checkers import check_anthropic, check_gemini, check_openai
 
 
@@ -181,6 +181,23 @@ async def test_to_continue_after_a_failure_asks_again_with_no_new_message() -> N
     assert heard.count("agent_end") == 1
     assert model.requests[0].messages == model.requests[1].messages
     assert talk.state().last_error is None
+
+
+async def test_to_continue_waits_and_asks_once_more_when_the_failure_may_pass() -> None:
+    class Flaky(ScriptedModel):
+        async def stream(self, request: ModelRequest) -> AsyncIterator[Delta | Done]:
+            if len(self.requests) < 2:
+                self.requests.append(request)
+                raise ModelError("no", retryable=len(self.requests) == 2)
+            async for item in super().stream(request):
+                yield item
+
+    clock = ManualClock()
+    talk = session(Flaky(["there"]), clock=clock)
+    assert (await talk.prompt("hi")).state == "failed"
+    running = asyncio.ensure_future(talk.resume())
+    await clock.advance(30)
+    assert (await running).text == "there"
 
 
 async def test_to_continue_after_a_limit_gives_the_turn_its_bounds_anew() -> None:
