@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from turnyard.engine.compaction import CHARS_PER_TOKEN, Compaction, FileOps, check_cut, estimate_tokens, file_ops_of
+from turnyard.engine.effects import Fold, Summary
+from turnyard.engine.folding import marker_body
 from turnyard.engine.memory import MemorySession
-from turnyard.engine.messages import SUMMARY, Message
+from turnyard.engine.messages import SUMMARY, Message, messages_of
 from turnyard.errors import InvalidInput
+from turnyard.records.commit import TurnView
 from turnyard.records.log import COMPACTION, LogRecord, position, visible
 
 
@@ -53,6 +56,20 @@ def _spans(folded: Sequence[LogRecord]) -> list[list[int]]:
     plain = [entry.seq for entry in folded if entry.type != COMPACTION]
     spans = [[plain[0], plain[-1]]] if plain else []
     return spans + [[entry.seq, entry.seq] for entry in folded if entry.type == COMPACTION]
+
+
+def put_summary(memory: MemorySession, fold: Fold, summary: Summary) -> LogRecord:
+    """Write a summary that a model made, with the files that the calls it stands for touched; return its record."""
+    gone = [e for e in visible((), memory.log) if any(first <= e.seq <= last for first, last in fold.spans)]
+    body = marker_body(fold, summary) | {"files": file_ops_of(messages_of(gone)).to_json()}
+    for name, n in {"summary_calls": 1, **{f"summary_{name}": n for name, n in (summary.usage or {}).items()}}.items():
+        memory.usage[name] = memory.usage.get(name, 0) + n
+    return memory.append(LogRecord(0, COMPACTION, body=body))
+
+
+def idle_view(memory: MemorySession) -> TurnView:
+    """Return what a session shows between two turns."""
+    return TurnView("OK", "local", memory.store, memory.turn, memory.epoch, memory.rev, visible((), memory.log), head=memory.head)
 
 
 def compaction_of(record: LogRecord) -> Compaction:

@@ -8,29 +8,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from itertools import dropwhile, takewhile
 from typing import Any, TypeVar
 
 from turnyard.engine import transitions
-from turnyard.engine.bus import Compacted, EventBus
+from turnyard.engine.asking import ask_effect
+from turnyard.engine.bus import Compacted
 from turnyard.engine.compaction import Compaction, estimate_tokens
-from turnyard.engine.cutting import compaction_of
-from turnyard.engine.effects import AskModel, Effect, Failure, ModelAnswer, NoEffect, Parked, Result, RunTool, ToolResult
+from turnyard.engine.cutting import compaction_of, idle_view, put_summary
+from turnyard.engine.effects import AskModel, Effect, Failure, ModelAnswer, NoEffect, Result
 from turnyard.engine.local_agent import LocalAgent
 from turnyard.engine.memory import MemorySession
 from turnyard.engine.messages import Message, messages_of
-from turnyard.engine.narration import Narration
-from turnyard.engine.options import Options, Settings, TurnDone, asked, guarded, told
+from turnyard.engine.options import Settings, TurnDone, asked, told
 from turnyard.engine.outside import Outside
 from turnyard.engine.queues import MessageQueue
 from turnyard.engine.recovery import after_error
-from turnyard.engine.registry import Registry
 from turnyard.engine.runner import Means, Performer
-from turnyard.engine.runner import Run as RunCall
+from turnyard.engine.strategy import Ask
 from turnyard.engine.turn import commit_after, next_effect
+from turnyard.engine.wiring import Shared, wired
+from turnyard.errors import ModelError
 from turnyard.records.commit import Commit, Say, TurnView
 from turnyard.records.log import COMPACTION, RESULT, LogRecord
 
@@ -39,26 +40,6 @@ T = TypeVar("T")
 _log = logging.getLogger("turnyard.engine")
 
 _CANCELLED = {"code": "cancelled", "message": "the run was aborted", "retryable": False, "ref": None}
-
-
-@dataclass(slots=True)
-class Shared:
-    """What a session and its runs have in common. `active` is the size in tokens of what the model read last."""
-
-    memory: MemorySession
-    options: Options
-    bus: EventBus
-    narration: Narration
-    registry: Registry
-    steering: MessageQueue
-    follow_ups: MessageQueue
-    active: int = 0
-
-    def usage(self) -> dict[str, int]:
-        """Return the counts over the life of the session."""
-        counts = dict(self.memory.usage)
-        total = counts.get("input_tokens", 0) + counts.get("output_tokens", 0)
-        return counts | {"total": total, "active": self.active}
 
 
 @dataclass(slots=True)
@@ -130,43 +111,13 @@ class Run:
         self.settings = settings
         self.agent = self.agent.under(settings)
         means = await self._stack.enter_async_context(self.agent.scope())
-        self._means = self._wired(means)
+        self._means = wired(means, self.shared)
         self._performer = Performer(self._means, on_request=self.shared.narration.stream_broke)
 
     async def _close(self) -> None:
         await self._performer.aclose()
         self._tell()
         self.shared.narration.end(self.added())
-
-    def _wired(self, means: Means) -> Means:
-        """Return the means with the session's own say around the calls, the pieces and what is shown."""
-        shared, options = self.shared, self.shared.options
-
-        def show(entries: Sequence[LogRecord]) -> Sequence[LogRecord]:
-            return shared.registry.shown(means.show(entries) if means.show else entries)
-
-        def heard(_view: TurnView, delta: Any) -> None:
-            shared.narration.heard(delta)
-            told(options.on_delta, delta)
-
-        run = self._narrated(guarded(means.run, options, steered=lambda: len(shared.steering) > 0))
-        return replace(means, run=run, on_delta=heard, show=show)
-
-    def _narrated(self, run: RunCall) -> RunCall:
-        """Return `run` so that it tells when a call begins and ends; one that a placeholder answered has been told of."""
-        narration, rows = self.shared.narration, self.memory.rows
-
-        async def narrated(view: TurnView, effect: RunTool) -> ToolResult | Parked:
-            call = effect.row.call
-            if call in rows and rows[call].answered:
-                return await run(view, effect)
-            narration.tool_started(call, effect.name, effect.args)
-            result = await run(view, effect)
-            if isinstance(result, ToolResult):
-                narration.tool_ended(call, effect.name, result.content, is_error=result.is_error)
-            return result
-
-        return narrated
 
     # -- turn after turn ----------------------------------------------------------------------------------------------
 
@@ -220,7 +171,7 @@ class Run:
         """Decide and do the next thing."""
         if self.aborted:
             return self._closing(view), None
-        effect = AskModel(f"{view.turn}:{view.rev + 1}") if self._ask and not view.cancel else self._next_effect(view)
+        effect = ask_effect(view, self.agent.table, Ask()) if self._ask and not view.cancel else self._next_effect(view)
         if isinstance(effect, NoEffect):
             return effect, None
         if isinstance(effect, AskModel):
@@ -324,6 +275,27 @@ class Run:
         if not view.ended and view.code == "OK":
             view = transitions.commit(self.memory, view, Commit(ending="yield"))
         return view
+
+    # -- outside a turn -----------------------------------------------------------------------------------------------
+
+    async def condense(self) -> Compaction | None:
+        """Have what is older than the newest messages summarised; None when that would gain nothing, or was aborted.
+
+        Raises:
+            ModelError: there is no summary; nothing is changed.
+        """
+        async with self._stack:
+            await self._equip(self.settings)
+            self._seen = _last(self.memory)
+            more = True
+            while more and (done := await self._stoppable(self._performer.condense(idle_view(self.memory)))) is not None:
+                fold, summary = done
+                if isinstance(summary, Failure):
+                    raise ModelError(f"nothing was summarised: {summary.message}", retryable=summary.retryable, code=summary.code)
+                put_summary(self.memory, fold, summary)
+                self._tell()
+                more = fold.more
+        return self.compactions[-1] if self.compactions else None
 
     # -- what is told -------------------------------------------------------------------------------------------------
 

@@ -8,14 +8,15 @@ with, and tells of what happens on the session's bus.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from turnyard.engine.bus import Compacted, EventBus
 from turnyard.engine.compaction import Compaction, FileOps
 from turnyard.engine.cutting import compaction_of, cut
-from turnyard.engine.driver import Run, Shared, take
+from turnyard.engine.driver import Run, take
 from turnyard.engine.local_agent import LocalAgent
 from turnyard.engine.memory import MemorySession
 from turnyard.engine.messages import ASSISTANT, Image, Message, body_of, messages_of
@@ -25,6 +26,7 @@ from turnyard.engine.outcomes import give_outcome
 from turnyard.engine.queues import MessageQueue
 from turnyard.engine.registry import Converter, Registry
 from turnyard.engine.results import CallMade, LocalState, ParkedCall, RunResult, parked_of, result_of
+from turnyard.engine.wiring import Shared
 from turnyard.errors import Conflict, SessionBusy
 from turnyard.records.log import LogRecord, visible
 
@@ -279,6 +281,19 @@ class LocalSession:
         self.bus.emit(Compacted(done))
         return done
 
+    async def compact_now(self) -> Compaction | None:
+        """Have the model summarise the older messages now; None when that would gain nothing, or was aborted.
+
+        Messages that steer or follow are held meanwhile.
+
+        Raises:
+            SessionBusy: a run is under way, which works on the transcript.
+            ModelError: there is no summary; nothing is changed.
+        """
+        self._check_idle()
+        with self._held() as run:
+            return await run.condense()
+
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _check_idle(self) -> None:
@@ -298,13 +313,21 @@ class LocalSession:
         return self._result(jobs[0] if jobs else None, start)
 
     async def _go(self, enter: Callable[[], None], *, poll: bool = True, ask: bool = False) -> None:
+        self._last_error = None
+        with self._held() as run:
+            try:
+                await run.go(enter, poll=poll, ask=ask)
+            finally:
+                self._last_error = run.error
+
+    @contextmanager
+    def _held(self) -> Generator[Run]:
+        """Hold the session for one run, or for a summary."""
         run = self._run = Run(self._shared, self._agent, self._settings)
         self._idle.clear()
-        self._last_error = None
         try:
-            await run.go(enter, poll=poll, ask=ask)
+            yield run
         finally:
-            self._last_error = run.error
             self._run = None
             self._idle.set()
 

@@ -151,6 +151,16 @@ class Performer:
         result = await self._answer(view, means.models, ModelRequest("", built.messages, offered, {}, effect.key))
         return effect, result if isinstance(result, Failure) else ModelAnswer(result[0], cleared, built.tokens, result[1])
 
+    async def condense(self, view: TurnView) -> tuple[Fold, Summary | Failure] | None:
+        """Summarise what is older than the newest messages, whatever the size; None when that would gain nothing.
+
+        Raises:
+            ContextOverflow: what stays is too long for a request.
+        """
+        shown = self._means.show(view.entries) if self._means.show else view.entries
+        built = self._builder.build(shown, system="", tools=self._means.tools, fold="force")
+        return (built, await self._summarise(view, built)) if isinstance(built, Fold) else None
+
     def _offered(self, view: TurnView) -> Sequence[ToolSpec]:
         """Return the tools of a request. The reader of what is shortened joins them once there is a summary."""
         means = self._means

@@ -13,10 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnyard import App, tool
-from turnyard.engine.compaction import FileOps, estimate_tokens
+from turnyard.engine.bus import Compacted
+from turnyard.engine.compaction import Compaction, FileOps, estimate_tokens
 from turnyard.engine.effects import Parked, ToolFact
 from turnyard.engine.local import LocalSession
-from turnyard.errors import InvalidInput, SessionBusy
+from turnyard.engine.shaper import Shaper, ShaperPolicy
+from turnyard.errors import InvalidInput, ModelError, SessionBusy
 from turnyard.ports import Delta, Done, ModelRequest
 from turnyard.testing import FunctionModel, ScriptedModel, call
 from turnyard.testing.checkers import check_anthropic, check_gemini, check_openai
@@ -164,6 +166,79 @@ def test_wherever_a_transcript_is_cut_it_is_refused_whole_or_the_model_can_read_
     asyncio.run(scene())
 
 
+# -- summaries that a model makes
+
+
+def summing(request: ModelRequest) -> Any:
+    """Summarise when told to, else repeat what is said in many words."""
+    return "they counted" if "You shorten the log" in str(request.messages[0]["content"]) else "so many words " * 40
+
+
+def shaped(model: Any, **options: Any) -> LocalSession:
+    """A session whose requests must stay small."""
+    policy = ShaperPolicy(
+        budget_tokens=600, preserve_last_messages=2, preserve_last_tool_calls=1, lod_headroom_tokens=-1, lod_truncate_above_chars=0
+    )
+    talk = App().agent("a", model=model, tools=[read, write]).local(**options)
+    talk._agent = replace(talk._agent, scope=_with(talk._agent.scope, builder=lambda: Shaper(policy)))
+    return talk
+
+
+@pytest.mark.spec("turn-31")
+async def test_what_the_callback_is_told_of_a_compaction_is_what_the_result_and_the_events_say() -> None:
+    told: list[Compaction] = []
+    heard: list[Compaction] = []
+    talk = shaped(FunctionModel(summing), on_compaction=told.append)
+    talk.bus.subscribe(lambda event: heard.append(event.compaction) if isinstance(event, Compacted) else None)
+    reported: list[Compaction] = []
+    for n in range(8):
+        reported += (await talk.prompt(str(n))).compactions
+    assert reported
+    assert told == reported == heard
+    assert all(done.before > done.after > 0 and done.count > 0 and done.summary == "they counted" for done in told)
+    assert [m.role for m in talk.messages].count("compact_summary") == 1
+
+
+async def test_a_summary_is_made_now_and_messages_are_held_meanwhile() -> None:
+    talk = session(FunctionModel(summing))
+    for n in range(8):
+        await talk.prompt(str(n))
+    heard: list[str] = []
+    talk.bus.subscribe(lambda event: heard.append(event.type))
+    compacting = asyncio.ensure_future(talk.compact_now())
+    await asyncio.sleep(0)
+    with pytest.raises(SessionBusy):
+        await talk.prompt("now")
+    talk.steer("later")
+    done = await compacting
+    assert done is not None
+    assert (done.summary, heard) == ("they counted", ["compacted"])
+    assert talk.messages[0].text == "they counted"
+    assert len(talk.messages) < 16
+    assert talk.has_queued
+    assert (await talk.prompt("next")).usage["summary_calls"] == 1
+    assert [m.text for m in talk.messages if m.role == "user"][-2:] == ["next", "later"]
+
+
+async def test_there_is_no_summary_of_what_is_short_and_one_that_fails_changes_nothing() -> None:
+    def failing(request: ModelRequest) -> Any:
+        return ModelError("no") if "You shorten the log" in str(request.messages[0]["content"]) else "words " * 50
+
+    talk = session(FunctionModel(failing))
+    await talk.prompt("hi")
+    assert await talk.compact_now() is None
+    for n in range(8):
+        await talk.prompt(str(n))
+    before = talk.messages
+    with pytest.raises(ModelError, match="nothing was summarised: no"):
+        await talk.compact_now()
+    assert talk.messages == before
+    assert (await talk.prompt("go on")).state == "succeeded"
+
+
+# -- what waits
+
+
 async def test_a_call_that_still_waits_for_its_result_is_not_cut_off() -> None:
     talk = session(ScriptedModel([call("read", path="a"), "x"]))
     facts = {"read": ToolFact("callback", awaited=True)}
@@ -172,7 +247,7 @@ async def test_a_call_that_still_waits_for_its_result_is_not_cut_off() -> None:
     async def parking(*_: Any) -> Any:
         return Parked("later")
 
-    talk._agent = replace(talk._agent, scope=_with(talk._agent.scope, parking))
+    talk._agent = replace(talk._agent, scope=_with(talk._agent.scope, run=parking))
     assert (await talk.prompt("read a")).state == "waiting"
     with pytest.raises(InvalidInput, match="still waits"):
         talk.compact("s", 2)
@@ -182,10 +257,10 @@ async def test_a_call_that_still_waits_for_its_result_is_not_cut_off() -> None:
     assert result.text == "x"
 
 
-def _with(scope: Any, run: Any) -> Any:
+def _with(scope: Any, **changes: Any) -> Any:
     @asynccontextmanager
     async def opened() -> AsyncIterator[Any]:
         async with scope() as means:
-            yield replace(means, run=run)
+            yield replace(means, **changes)
 
     return opened
