@@ -54,7 +54,8 @@ def stop_of(view: TurnView, facts: ToolTable) -> Stop | None:
 
 def _verdict(view: TurnView, facts: ToolTable) -> Verdict:
     """Return what the agent's limits say, else what the strategy's own say."""
-    return judge(view, facts.bounds) or facts.strategy.limit(Spent.of(view))
+    spent = Spent.of(view)
+    return judge(view, facts.bounds, spent) or facts.strategy.limit(spent)
 
 
 def answer_commit(view: TurnView, effect: AskModel, answer: ModelAnswer, facts: ToolTable, *, unseen: Iterable[LogRecord]) -> Commit:
@@ -65,10 +66,12 @@ def answer_commit(view: TurnView, effect: AskModel, answer: ModelAnswer, facts: 
     if effect.note and isinstance(verdict := judge(view, facts.bounds), Notice):
         progress = replace(progress, warned=verdict.warned)
     cut = answer.done.finish == REPETITION
-    progress = replace(progress, cuts=progress.cuts + 1 if cut else 0)
-    change, over = (_cut(view, answer, progress.cuts), False) if cut else _said(view, facts, answer)
-    progress = replace(progress, over=int(over))
-    change = replace(change, append=(*map(Clear, answer.cleared), *events, *change.append))
+    cuts = progress.cuts + 1 if cut else 0
+    change, over = (_cut(view, answer, cuts), False) if cut else _said(view, facts, answer)
+    if (cuts, over) != (progress.cuts, bool(progress.over)):
+        progress = replace(progress, cuts=cuts, over=int(over))
+    if answer.cleared or events:
+        change = replace(change, append=(*map(Clear, answer.cleared), *events, *change.append))
     if progress == before or change.ending == "finish":
         return change
     return replace(change, state=progress.into(view.state if change.state is None else change.state))

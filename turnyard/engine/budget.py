@@ -65,14 +65,24 @@ class Notice:
 Verdict = Stop | Notice | None
 
 
-def judge(view: TurnView, bounds: Bounds) -> Verdict:
-    """Return whether the turn must stop before the model is asked again, or the model must be told how much is left."""
-    spent = Spent.of(view)
-    for rule in _RULES:
+def judge(view: TurnView, bounds: Bounds, spent: Spent | None = None) -> Verdict:
+    """Return whether the turn must stop before the model is asked again, or the model must be told how much is left.
+
+    `spent` is what the turn has used; None: it is counted.
+    """
+    spent = spent or Spent.of(view)
+    warned, told = Progress.of(view).warned, list[str]()
+    for bit, rule in enumerate(_RULES):
         limit = rule.limit(bounds)
-        if limit is not None and rule.beyond(spent, limit):
+        if limit is None:
+            continue
+        used = rule.used(spent)
+        if used >= limit and rule.beyond(spent, limit):
             return Stop(rule.code, rule.say(rule.stopped, spent, limit), rule.name)
-    return _notice(spent, bounds, Progress.of(view).warned)
+        if used >= limit * bounds.soft_ratio and not warned >> bit & 1:
+            told.append(rule.say(rule.told, spent, limit))
+            warned |= 1 << bit
+    return _notice(told, warned) if told else None
 
 
 def budget_of(spent: Spent, bounds: Bounds) -> Budget:
@@ -173,15 +183,6 @@ _RULES = (
 )
 
 
-def _notice(spent: Spent, bounds: Bounds, warned: int) -> Notice | None:
+def _notice(told: Sequence[str], warned: int) -> Notice:
     """Return what to tell of the bounds that came close since the model was last told of one."""
-    told: list[str] = []
-    for bit, rule in enumerate(_RULES):
-        limit = rule.limit(bounds)
-        if limit is None or warned >> bit & 1 or rule.used(spent) < limit * bounds.soft_ratio:
-            continue
-        told.append(rule.say(rule.told, spent, limit))
-        warned |= 1 << bit
-    if not told:
-        return None
     return Notice(f"This turn is close to its limit: {' and '.join(told)} are used. Finish now: answer with what you have.", warned)

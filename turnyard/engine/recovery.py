@@ -146,6 +146,8 @@ def after_summary(progress: Progress) -> tuple[Progress, tuple[Note, ...]]:
 
 def after_answer(progress: Progress) -> tuple[Progress, tuple[Note, ...]]:
     """Return the progress after the model answered, and the events that go into the commit of the answer."""
+    if not (progress.retries or progress.errors or progress.overflow):
+        return progress, ()
     rest = replace(progress, retries=0, errors=0, overflow=0, too_long="")
     return rest, _ASK.ended(progress, None)
 

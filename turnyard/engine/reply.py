@@ -104,12 +104,11 @@ def _make(view: TurnView, facts: ToolTable, asked: tuple[Any, ...], said: dict[s
 
 def _finish(view: TurnView, facts: ToolTable, output: Any, said: dict[str, Any] | None) -> Commit:
     """Return the commit that ends the turn, or sends its reply back."""
-    end = Commit(ending="finish", lanes=lanes(view))
     if output is not None:
         text = output if isinstance(output, str) else ""
-        return replace(end, append=(Say((said or {"text": text}) | {"output": output}),))
+        return _ended(view, (said or {"text": text}) | {"output": output})
     if said is None:
-        return end
+        return _ended(view)
     terminal = facts.forced_terminal
     if terminal and not has_called(view, terminal):
         # bounded by the model calls of the turn, whose failure names the tool
@@ -120,7 +119,11 @@ def _finish(view: TurnView, facts: ToolTable, output: Any, said: dict[str, Any] 
             said["output"] = facts.read_output(said["text"])
         except ValueError as error:
             return _unfit(view, Say(said), str(error))
-    return replace(end, append=(Say(said),))
+    return _ended(view, said)
+
+
+def _ended(view: TurnView, said: dict[str, Any] | None = None) -> Commit:
+    return Commit(append=() if said is None else (Say(said),), ending="finish", lanes=lanes(view))
 
 
 def _unfit(view: TurnView, said: Say, reason: str) -> Commit:
