@@ -10,7 +10,7 @@ from fastapi.responses import Response
 from turnyard import errors
 from turnyard.errors import InvalidInput
 from turnyard.records import ids, log
-from turnyard.records.input import check_id, message_body
+from turnyard.records.input import check_id, notice_body
 from turnyard.records.log import LogRecord
 from turnyard.wire.listing import read_cursor
 from turnyard.wire.shapes import JobShape
@@ -74,6 +74,8 @@ async def _notice(desk: Desk, session: str, body: NoticeRequest, *, tenant: str,
             body=_notice_body(body),
             event=event_id("notice", tenant, session, key),
             clear=body.clear,
+            supersede=body.supersede,
+            ttl_ms=None if body.ttl_s is None else int(body.ttl_s * 1000),
         )
     )
     return reply({"object": "notice", "session": session, "group": body.group, "key": body.key, "clear": body.clear}, status=202)
@@ -84,9 +86,8 @@ def _notice_body(body: NoticeRequest) -> dict[str, Any]:
         if body.input is not None:
             raise InvalidInput("a notice is either cleared or replaced: leave out input or clear", pointer="/input")
         return {}
-    text = message_body(body.input or "")["text"]
-    tag = check_id(body.tag, pointer="/tag") if body.tag is not None else None
-    return {"text": text, "group": body.group, "key": body.key, "tag": tag}
+    said = notice_body(body.input or "", tag=body.tag, origin=body.origin, metadata=body.metadata)
+    return said | {"group": body.group, "key": body.key}
 
 
 @router.get("", response_model=None)

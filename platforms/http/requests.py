@@ -63,7 +63,7 @@ class MessageRequest(_Options):
 
 
 class NoticeRequest(Body):
-    """A notice for a session: it replaces an unseen one of the same group and key, and wakes nobody.
+    """A notice for a session: it replaces an unseen one of the same group and key unless it is not to supersede, and wakes nobody.
 
     With `clear` the one of that group and key goes and nothing takes its place.
     """
@@ -73,6 +73,10 @@ class NoticeRequest(Body):
     key: str
     input: str | None = None
     tag: str | None = None
+    origin: str | None = Field(None, description="where it comes from, for whoever reads the log")
+    metadata: dict[str, str] = Field(default_factory=dict[str, str])
+    supersede: bool = Field(True, description="whether it takes the place of one of its group and key that no model has seen yet")
+    ttl_s: float | None = Field(None, gt=0, le=MAX_DELAY_S, description="seconds after which it does not matter any more")
     clear: bool = False
     agent: str | None = None
 

@@ -164,10 +164,13 @@ class Client:
         return JobHandle(self, data["id"], data)
 
     async def notice(
-        self, session: str, text: str | None = None, *, group: str, key: str, clear: bool = False, agent: str | None = None
+        self, session: str, text: str | None = None, *, group: str, key: str, clear: bool = False, agent: str | None = None, **more: Any
     ) -> JsonObject:
-        """Leave a notice for a session's next model call, in place of an unseen one of the same group and key."""
-        body = {"kind": "notice", "group": group, "key": key, "input": text, "clear": clear or None, "agent": agent}
+        """Leave a notice for a session's next model call, in place of an unseen one of the same group and key.
+
+        `more` are further fields of it: tag, origin, metadata, supersede (False: beside an unseen one), ttl_s.
+        """
+        body = {"kind": "notice", "group": group, "key": key, "input": text, "clear": clear or None, "agent": agent, **more}
         return await self._connection.post(f"{_session(session)}/messages", _present(body))
 
     async def sessions(self, *, limit: int = 50) -> list[JsonObject]:

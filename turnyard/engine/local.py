@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from turnyard.engine.bus import Compacted, EventBus
@@ -28,6 +29,7 @@ from turnyard.engine.registry import Converter, Registry
 from turnyard.engine.results import CallMade, LocalState, ParkedCall, RunResult, parked_of, result_of
 from turnyard.engine.wiring import Shared
 from turnyard.errors import Conflict, SessionBusy
+from turnyard.records.input import notice_body
 from turnyard.records.log import LogRecord, visible
 
 __all__ = ["CallMade", "LocalAgent", "LocalSession", "LocalState", "ParkedCall", "RunResult"]
@@ -213,13 +215,26 @@ class LocalSession:
         """
         return self.memory.accept(body_of(content))
 
-    def inject(self, text: str, *, tag: str = "") -> None:
-        """Add context that the next model call sees; by itself it starts no turn."""
-        self.memory.inject({"text": text, "tag": tag})
+    def inject(self, text: str, *, tag: str = "", origin: str = "") -> None:
+        """Add context that the next model call sees; by itself it starts no turn.
 
-    def notice(self, text: str, *, group: str, key: str, tag: str = "") -> None:
-        """Leave a notice; it replaces an unshown one of the same group and key, and starts no turn."""
-        self.memory.notice({"text": text, "group": group, "key": key, "tag": tag}, group=group, key=key)
+        Raises:
+            InvalidInput: there is no text, or a tag or origin that cannot be taken.
+        """
+        self.memory.inject(notice_body(text, tag=tag, origin=origin))
+
+    def notice(
+        self, text: str, *, group: str, key: str, tag: str = "", origin: str = "", supersede: bool = True, ttl: timedelta | None = None
+    ) -> None:
+        """Leave a notice, which starts no turn; with `supersede` it replaces an unshown one of the same group and key.
+
+        After `ttl` it does not matter any more; None: until it is cleared.
+
+        Raises:
+            InvalidInput: there is no text, or a tag or origin that cannot be taken.
+        """
+        ttl_ms = None if ttl is None else int(ttl.total_seconds() * 1000)
+        self.memory.notice(notice_body(text, tag=tag, origin=origin), group=group, key=key, supersede=supersede, ttl_ms=ttl_ms)
 
     def clear(self, *, group: str, key: str) -> None:
         """Remove the notices of this group and key, shown or not."""

@@ -73,6 +73,26 @@ def message_body(content: str | Sequence[Mapping[str, Any]], *, pointer: str = "
     return {"parts": parts}
 
 
+def notice_body(
+    text: str, *, tag: str | None = None, origin: str | None = None, metadata: Mapping[str, str] | None = None, pointer: str = "/input"
+) -> dict[str, Any]:
+    """Return the log body of a notice, or of context: {"text"}, and what else was said of it.
+
+    `tag` stands before the text where a model reads it; `origin` says where it comes from, for whoever looks at the log.
+
+    Raises:
+        InvalidInput: there is nothing to read in it, or a tag, an origin or metadata that cannot be taken.
+    """
+    body: dict[str, Any] = dict(message_body(text, pointer=pointer))
+    if tag:
+        body["tag"] = check_id(tag, pointer="/tag")
+    if origin:
+        body["origin"] = check_id(origin, pointer="/origin")
+    if metadata:
+        body["metadata"] = check_metadata(metadata)
+    return body
+
+
 def _text_part(part: Mapping[str, Any], *, pointer: str) -> dict[str, Any]:
     kind, text = part.get("type"), part.get("text")
     if kind != "text":

@@ -55,7 +55,19 @@ class Edge(Protocol):
         ...
 
     async def accept_notice(
-        self, *, tenant: str, session: str, agent: str, pool: str, group: str, key: str, body: dict[str, Any], event: str, clear: bool
+        self,
+        *,
+        tenant: str,
+        session: str,
+        agent: str,
+        pool: str,
+        group: str,
+        key: str,
+        body: dict[str, Any],
+        event: str,
+        clear: bool,
+        supersede: bool,
+        ttl_ms: int | None,
     ) -> Accepted:
         """Take a notice in, or clear the one of the same group and key."""
         ...

@@ -74,11 +74,34 @@ class YardEdge:
         return await ingress.accept_message(self._yard, message, inbox_cap=self._inbox_cap)
 
     async def accept_notice(
-        self, *, tenant: str, session: str, agent: str, pool: str, group: str, key: str, body: dict[str, Any], event: str, clear: bool
+        self,
+        *,
+        tenant: str,
+        session: str,
+        agent: str,
+        pool: str,
+        group: str,
+        key: str,
+        body: dict[str, Any],
+        event: str,
+        clear: bool,
+        supersede: bool,
+        ttl_ms: int | None,
     ) -> Accepted:
         """Take a notice in, or clear the one of the same group and key."""
         return await ingress.accept_notice(
-            self._yard, tenant=tenant, session=session, agent=agent, pool=pool, group=group, key=key, body=body, event=event, clear=clear
+            self._yard,
+            tenant=tenant,
+            session=session,
+            agent=agent,
+            pool=pool,
+            group=group,
+            key=key,
+            body=body,
+            event=event,
+            clear=clear,
+            supersede=supersede,
+            ttl_ms=ttl_ms,
         )
 
     async def accept_control(

@@ -151,6 +151,18 @@ async def news_at_once(s: Played) -> None:
     ]
 
 
+async def news_that_is_over(s: Played) -> None:
+    await s.store.notice({"text": "the door is open"}, group="door", key="front")
+    await one(s)
+    await one(s)
+    assert "the door is open" not in str([r.messages for r in s.model.requests])
+    assert await s.store.notices() == []
+
+
+async def shut(_ctx: Any, _key: str) -> str:
+    return ""
+
+
 async def context_first(s: Played) -> None:
     await s.store.inject({"text": "it rains"})
     await s.run()
@@ -171,6 +183,7 @@ SCRIPTS: dict[str, tuple[Play, list[Any], dict[str, Any]]] = {
     "a call that is answered later": (answered_later, [call("order", part="x"), "ordered", "there"], {}),
     "a late result, a message and a notice at once": (news_at_once, [call("order", part="x"), "ordered", "all in one"], {}),
     "context that was injected": (context_first, ["hello"], {}),
+    "a notice that its check finds to be over": (news_that_is_over, ["hello", "again"], {}),
     "calls before and after one that parks": (
         answered_later,
         [[call("add", a=1, b=1), call("order", part="x"), call("add", a=2, b=2)], "ordered", "there"],
@@ -188,6 +201,7 @@ ROWS = {
     "a call that is answered later": ("turn-20", "turn-21", "turn-23"),
     "a late result, a message and a notice at once": ("turn-22",),
     "context that was injected": ("turn-18",),
+    "a notice that its check finds to be over": ("turn-24",),
 }
 
 
@@ -225,7 +239,9 @@ def in_memory(agent: Agent, script: list[Any]) -> Played:
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.spec(*ROWS.get(name, ()))) for name in SCRIPTS])
 async def test_a_script_leaves_the_same_log_and_the_same_answers_in_both(yard: Yard, name: str) -> None:
     play, script, options = SCRIPTS[name]
-    agent = App().agent("a", model="scripted:none.yaml", tools=TOOLS, **options)
+    app = App()
+    app.revalidate("door")(shut)
+    agent = app.agent("a", model="scripted:none.yaml", tools=TOOLS, **options)
     here = in_memory(agent, script)
     await play(here)
     async with in_redis(yard, agent, script) as there:

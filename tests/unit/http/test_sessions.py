@@ -58,6 +58,19 @@ async def test_a_notice_that_says_nothing_or_too_much_is_refused(
     assert edge.notices == []
 
 
+async def test_a_notice_may_say_where_it_comes_from_how_long_it_matters_and_that_it_stands_beside_another(
+    http: httpx.AsyncClient, edge: FakeEdge
+) -> None:
+    edge.session("s1")
+    body = {"kind": "notice", "group": "stock", "key": "ACME", "input": "42", "origin": "feed/7", "metadata": {"lot": "3"}}
+    response = await http.post("/v1/sessions/s1/messages", json=body | {"ttl_s": 1.5, "supersede": False})
+    assert response.status_code == 202
+    (notice,) = edge.notices
+    assert notice["body"] == {"text": "42", "origin": "feed/7", "metadata": {"lot": "3"}, "group": "stock", "key": "ACME"}
+    assert (notice["ttl_ms"], notice["supersede"]) == (1500, False)
+    assert (await http.post("/v1/sessions/s1/messages", json=body | {"ttl_s": 0})).status_code == 422
+
+
 async def test_a_notice_can_be_cleared(http: httpx.AsyncClient, edge: FakeEdge) -> None:
     edge.session("s1")
     response = await http.post("/v1/sessions/s1/messages", json={"kind": "notice", "group": "g", "key": "k", "clear": True})
