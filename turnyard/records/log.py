@@ -34,6 +34,11 @@ JOB = "job"
 STRIKE = "strike"
 CLEARED = "notice/cleared"
 
+# What happened to a turn on its way, for those who follow it: each body is told as it is.
+COURSE = frozenset({
+    "retry/start", "retry/end", "summarization/retry/start", "summarization/retry/end", "overflow/recovery", "turn/continue",
+})  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:

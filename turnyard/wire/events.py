@@ -18,6 +18,8 @@ from turnyard.wire.views import rfc3339
 if TYPE_CHECKING:
     from turnyard.records.live import Live
 
+_AS_THEY_ARE = frozenset({log.COMPACTION, log.NOTICE, log.CLEARED, log.STRIKE, *log.COURSE})
+
 # Call names are remembered so that a result can say whose it is; more open calls than this is no real session.
 _NAMES = 2000
 
@@ -132,7 +134,7 @@ class Renderer:
     def _body(self, record: LogRecord) -> list[_Draft]:
         match record.type:
             case log.USER:
-                return [self._claimed(record)]
+                return self._claimed(record)
             case log.ASSISTANT:
                 return self._message(record)
             case log.CALL:
@@ -144,9 +146,11 @@ class Renderer:
             case _:
                 return _event_of(record)
 
-    def _claimed(self, record: LogRecord) -> _Draft:
+    def _claimed(self, record: LogRecord) -> list[_Draft]:
+        if not record.jobs and record.body.get("origin") == "hook":
+            return []  # turn/continue, which came before it, has told of it
         self.jobs.extend(job for job in record.jobs if job not in self.jobs)
-        return _Draft("inbox/claimed", {"jobs": list(record.jobs), "step": record.step}, record.turn, _first(record.jobs))
+        return [_Draft("inbox/claimed", {"jobs": list(record.jobs), "step": record.step}, record.turn, _first(record.jobs))]
 
     def _message(self, record: LogRecord) -> list[_Draft]:
         drafts = [] if self.message_open else [_Draft("message/start", {"index": 0}, record.turn)]
@@ -213,7 +217,7 @@ def _event_of(record: LogRecord) -> list[_Draft]:
             }
         case log.RESOLVED:
             data = {"call": record.call, "outcome": record.outcome, "by": record.extra.get("by") or None}
-        case log.COMPACTION | log.NOTICE | log.CLEARED | log.STRIKE:
+        case _ if record.type in _AS_THEY_ARE:
             data = dict(record.body)
         case _:
             return []
