@@ -11,6 +11,8 @@ import secrets
 from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Any, Self, cast
 
+import orjson
+
 from turnyard.client.handle import JobHandle, JsonObject, agent_name, answer_of, timed_out
 from turnyard.clock import SystemClock
 from turnyard.errors import NotFound
@@ -18,6 +20,7 @@ from turnyard.records import ids
 from turnyard.records.input import check_id
 from turnyard.records.jobs import Job
 from turnyard.state.yard import Yard
+from turnyard.text import scrub
 from turnyard.wire import follow, views
 from turnyard.wire.events import FeedEvent
 from turnyard.wire.feed_ids import read_position
@@ -196,6 +199,24 @@ class RedisClient:
         if explanation is None:
             raise NotFound(f"no session {session!r}: check the id")
         return views.explain_shape(session, explanation).model_dump(mode="json")
+
+    async def answer(self, session: str, question: str, value: Any, *, by: str = "") -> None:
+        """Answer a question that a session's turn waits for, named by its call; the first answer stands.
+
+        `value` is shown to the model as text, or as JSON when it is not a string; `by` says who answered.
+
+        Raises:
+            NotFound: no such question is open: it was answered, its time is over, or it never was.
+            AlreadyDecided: another answer came first.
+        """
+        view = await self.edge.read_session(session, tenant=self._tenant)
+        open_now = [call.call for call in view.parked if call.kind == "question"] if view else []
+        if view is None or question not in open_now:
+            raise NotFound(f"session {session!r} has no open question {question!r}; it has {', '.join(open_now) or 'none'}")
+        text = value if isinstance(value, str) else orjson.dumps(value).decode()
+        where: dict[str, Any] = {"shard": self.edge.shard_of(view.key), "store": view.store, "call": question, "secret_hash": None}
+        body = {"content": scrub(text), "is_error": False}
+        raise_refusal(await self.edge.accept_outcome(**where, outcome="result", body=body, by=by or "client"))
 
     async def new(self, session: str) -> None:
         """Start a new history for a session."""

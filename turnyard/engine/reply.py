@@ -35,12 +35,14 @@ def carry_out(view: TurnView, facts: ToolTable, decided: Decided, answer: ModelA
     """
     said = None if answer is None else body_of(answer)
     change = _change(view, facts, decided, said, answer)
-    usage = {} if answer is None else _with_children(view, paid(answer))
+    usage = {} if answer is None else paid(answer)
+    if any(isinstance(part, Say) for part in change.append):
+        usage = _with_children(view, usage)
     return replace(change, usage=usage, state=None if change.ending == "finish" else decided.state(view))
 
 
 def _with_children(view: TurnView, usage: dict[str, int]) -> dict[str, int]:
-    """Add what the children used whose results the model reads with this answer: each result is read first by one answer."""
+    """Add what the children used whose results the model reads with this answer: each result is followed by one next answer."""
     for entry in takewhile(lambda e: e.type != ASSISTANT, reversed(view.entries)):
         used: dict[str, int] = entry.body.get("usage") or {} if entry.type == RESULT and entry.kind == "child" else {}
         for name, n in used.items():
@@ -95,7 +97,7 @@ def _make(view: TurnView, facts: ToolTable, asked: tuple[Any, ...], said: dict[s
     if not asked:
         raise StrategyError(f"strategy {facts.strategy.name} makes calls, but names none")
     calls = declare(view, facts, asked, refusal=CUT_OFF if cut else None)
-    body = said or {"text": "", "asked": 0}
+    body = said or _own("")
     return Commit(append=(Say(body, calls),), start=starts(view, facts, calls), lanes=lanes(view) if body["text"] else ())
 
 
@@ -106,7 +108,7 @@ def _finish(view: TurnView, facts: ToolTable, output: Any, said: dict[str, Any] 
     """Return the commit that ends the turn, or sends its reply back."""
     if output is not None:
         text = output if isinstance(output, str) else ""
-        return _ended(view, (said or {"text": text}) | {"output": output})
+        return _ended(view, (said or _own(text)) | {"output": output})
     if said is None:
         return _ended(view)
     terminal = facts.forced_terminal
@@ -134,6 +136,11 @@ def _unfit(view: TurnView, said: Say, reason: str) -> Commit:
         return replace(fail(view, failed), append=(said,))
     text = f"Your reply does not fit the required output: {reason}. Reply again with the JSON alone."
     return Commit(append=(said, _notice(_OUTPUT, text)), claim=True)
+
+
+def _own(text: str) -> dict[str, Any]:
+    """Return the body of what the strategy says itself: no model was asked for it."""
+    return {"text": text, "asked": 0}
 
 
 def _notice(key: str, text: str) -> Note:

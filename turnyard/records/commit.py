@@ -48,7 +48,10 @@ class NewCall:
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """Append an assistant entry with the calls it makes. `body`: {"text", "usage", "model", "finish"}."""
+    """Append an assistant entry with the calls it makes.
+
+    `body`: {"text", "usage", "model", "finish"}, and "asked", how often a model was asked for it, where that is not once.
+    """
 
     body: dict[str, Any]
     calls: tuple[NewCall, ...] = ()

@@ -81,7 +81,7 @@ def _usage(records: list[LogRecord], turn: str) -> dict[str, int]:
     for record in records:
         if record.turn != turn:
             continue
-        total["model_calls"] += record.type == ASSISTANT
+        total["model_calls"] += record.body.get("asked", 1) if record.type == ASSISTANT else 0
         total["tool_calls"] += record.type == CALL
         told = record.type == ASSISTANT or (record.type == RESULT and record.kind == "child")
         usage: dict[str, int] = record.body.get("usage") or {} if told else {}

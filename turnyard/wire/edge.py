@@ -83,9 +83,9 @@ class Edge(Protocol):
         ...
 
     async def accept_outcome(
-        self, *, shard: int, store: str, call: str, outcome: str, body: dict[str, Any], secret_hash: str, by: str
+        self, *, shard: int, store: str, call: str, outcome: str, body: dict[str, Any], secret_hash: str | None, by: str
     ) -> Accepted:
-        """Settle a call from outside; the first answer stands."""
+        """Settle a call from outside; the first answer stands. `secret_hash` None: whoever says it need not prove it."""
         ...
 
     async def read_job(self, job: str, *, tenant: str) -> Job | None:

@@ -116,7 +116,7 @@ class YardEdge:
         return await ingress.cancel_job(self._yard, job, tenant=tenant, cascade=cascade)
 
     async def accept_outcome(
-        self, *, shard: int, store: str, call: str, outcome: str, body: dict[str, Any], secret_hash: str, by: str
+        self, *, shard: int, store: str, call: str, outcome: str, body: dict[str, Any], secret_hash: str | None, by: str
     ) -> Accepted:
         """Settle a call from outside."""
         return await ingress.accept_outcome(

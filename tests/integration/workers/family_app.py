@@ -7,7 +7,8 @@ from pathlib import Path
 APP = '''
 import asyncio, json, os
 from pathlib import Path
-from turnyard import App
+from tests.unit.engine.strategies import Asks, Breaks, Fan, Sleeps
+from turnyard import App, Limits
 from turnyard.ports import AskedCall, Delta, Done
 
 HERE = Path(__file__).parent
@@ -68,6 +69,9 @@ aide = app.agent("aide", model=Model("aide", kid))
 app.agent("waits", model=Model("waits", waits), tools=[child.as_tool()])
 never = app.agent("stuck", model=Model("stuck", stuck))
 app.agent("hopes", model=Model("hopes", hopes), tools=[never.as_tool()])
+for strategy in (Fan(), Breaks(), Asks(), Sleeps()):
+    impatient = Limits(paid_attempts=2, retry_base=0.01)
+    app.agent(strategy.name, model=Model(strategy.name, kid), strategy=strategy, tools=[child.as_tool()], limits=impatient)
 app.agent("goes", model=Model("goes", goes_on), tools=[aide.as_tool(wait=False)])
 '''
 
