@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.unit.engine.strategies import Asks, Breaks, Fan, Sleeps
-from turnyard import App
+from turnyard import App, Limits
 from turnyard.errors import AlreadyDecided
 from turnyard.testing import ManualClock, ScriptedModel, wait_until
 
@@ -26,11 +26,11 @@ async def test_a_strategy_that_breaks_after_it_asked_for_children_leaves_none_be
     app = App()
     model = ScriptedModel(["never"])
     kid = app.agent("kid", model=model)
-    breaks = app.agent("breaks", model=ScriptedModel([]), strategy=Breaks(), tools=[kid.as_tool()])
+    breaks = app.agent("breaks", model=ScriptedModel([]), strategy=Breaks(), tools=[kid.as_tool()], limits=Limits(paid_attempts=1))
     session = breaks.local()
-    with pytest.raises(RuntimeError, match="3 children"):
-        await session.prompt("3")
-    assert (session.memory.rows, model.requests) == ({}, [])
+    result = await session.prompt("3")
+    assert (result.state, result.calls, model.requests) == ("failed", (), [])
+    assert [row.kind for row in session.memory.rows.values() if row.kind == "child"] == []
 
 
 @pytest.mark.spec("turn-54")
