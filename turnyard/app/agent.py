@@ -23,7 +23,7 @@ from turnyard.app.models import ModelSpec
 from turnyard.app.output import Output
 from turnyard.clock import SystemClock
 from turnyard.engine.effects import DAY_MS, AskHooks, Failure, HookAnswer, ToolFact, ToolTable
-from turnyard.engine.local import LocalSession, RunResult
+from turnyard.engine.local import Content, LocalSession, RunResult
 from turnyard.engine.options import LocalOptions, Options
 from turnyard.engine.react import React
 from turnyard.engine.registry import Converter, Registry
@@ -234,14 +234,14 @@ class Agent:
 
     # -- in this process ----------------------------------------------------------------------------------------------
 
-    async def run(self, content: str, *, on_delta: Callable[[Delta], None] | None = None) -> RunResult:
-        """Run one turn in this process: no server, nothing kept.
+    async def run(self, content: Content, **options: Unpack[LocalOptions]) -> RunResult:
+        """Run one turn in this process: no server, nothing kept. `options` are those of `local`.
 
         Raises:
             InvalidInput: the message has no text.
             ConfigError: the model cannot be opened as configured.
         """
-        return await self.local(on_delta=on_delta).prompt(content)
+        return await self.local(**options).prompt(content)
 
     def local(
         self,
@@ -251,8 +251,7 @@ class Agent:
         clock: Clock | None = None,
         user: str = "",
         roles: Mapping[str, Converter] | None = None,
-        options: Options | None = None,
-        **also: Unpack[LocalOptions],
+        **options: Unpack[LocalOptions],
     ) -> LocalSession:
         """Return a conversation in this process, kept in memory.
 
@@ -262,14 +261,13 @@ class Agent:
             clock: the time it lives by; None for that of this machine.
             user: who speaks.
             roles: by role, what the model sees of messages with a role of your own; those of the agent are known.
-            options: what to watch and decide on the way.
-            also: single ones of the options, by name.
+            options: what to watch and decide on the way: the fields of `Options`.
         """
         models, given = self.chosen()
         models = as_models(model) if model is not None else models
         given = (deps,) if deps is not _NOT_GIVEN else given
-        chosen = replace(options or Options(), **also)
-        return open_local(self, models=models, given=given, clock=clock or SystemClock(), user=user, options=chosen, roles=roles or {})
+        more: dict[str, Any] = {"options": Options(**options), "roles": roles or {}}
+        return open_local(self, models=models, given=given, clock=clock or SystemClock(), user=user, **more)
 
     def chosen(self) -> tuple[tuple[ModelSpec, ...], tuple[Any, ...]]:
         """Return the models, and the deps if they are not the app's own, that a session in this process is to have now."""

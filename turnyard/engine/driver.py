@@ -6,38 +6,29 @@ has a say, and takes what waits in the queues: steering before each request, fol
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from itertools import dropwhile, takewhile
-from typing import Any, TypeVar
+from typing import Any
 
 from turnyard.engine import transitions
-from turnyard.engine.asking import ask_effect
 from turnyard.engine.bus import Compacted
 from turnyard.engine.compaction import Compaction, estimate_tokens
 from turnyard.engine.cutting import compaction_of, idle_view, put_summary
-from turnyard.engine.effects import AskModel, Effect, Failure, ModelAnswer, NoEffect, Result
+from turnyard.engine.effects import Failure, ModelAnswer
 from turnyard.engine.local_agent import LocalAgent
 from turnyard.engine.memory import MemorySession
 from turnyard.engine.messages import Message, messages_of
 from turnyard.engine.options import Settings, TurnDone, asked, told
 from turnyard.engine.outside import Outside
 from turnyard.engine.queues import MessageQueue
-from turnyard.engine.recovery import after_error
-from turnyard.engine.runner import Means, Performer
-from turnyard.engine.strategy import Ask
-from turnyard.engine.turn import commit_after, next_effect
+from turnyard.engine.runner import Means
+from turnyard.engine.stepping import Steps
 from turnyard.engine.wiring import Shared, wired
 from turnyard.errors import ModelError
-from turnyard.records.commit import Commit, Say, TurnView
+from turnyard.records.commit import Commit, TurnView
 from turnyard.records.log import COMPACTION, RESULT, LogRecord
-
-T = TypeVar("T")
-
-_log = logging.getLogger("turnyard.engine")
 
 _CANCELLED = {"code": "cancelled", "message": "the run was aborted", "retryable": False, "ref": None}
 
@@ -51,16 +42,16 @@ class Run:
     settings: Settings
     error: dict[str, Any] | None = None
     compactions: list[Compaction] = field(default_factory=list[Compaction])
-    aborted: bool = False
     _halted: bool = False
     _stopped: bool = False
-    _ask: bool = False
     _seen: int = 0
     _began: int = 0
     _means: Means = field(init=False)
-    _performer: Performer = field(init=False)
-    _effect: asyncio.Future[Any] | None = None
+    _steps: Steps = field(init=False)
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+
+    def __post_init__(self) -> None:
+        self._steps = Steps(self.shared)
 
     @property
     def memory(self) -> MemorySession:
@@ -74,7 +65,7 @@ class Run:
 
         `enter` brings in what is new; with `poll` what steers comes in, too. With `ask` the model is asked though nothing is new.
         """
-        self.agent.wires.connect(self.shared.narration.tool_progress, lambda: self.aborted)
+        self.agent.wires.connect(self.shared.narration.tool_progress, lambda: self._steps.aborted)
         async with self._stack:
             await self._equip(self.settings)
             self._began = self._seen = _last(self.memory)
@@ -83,7 +74,7 @@ class Run:
                 enter()
                 if poll:
                     take(self.shared.steering, self.memory)
-                self._ask = ask
+                self._steps.ask = ask
                 await self._turns()
             except BaseException as error:
                 # the caller has the exception; the session must not stay in the hands of nobody
@@ -96,10 +87,8 @@ class Run:
 
     def abort(self) -> None:
         """Stop what is being done, and end the run; returns at once."""
-        self.aborted = True
         self.error = dict(_CANCELLED)
-        if self._effect is not None:
-            self._effect.cancel()
+        self._steps.abort()
 
     def added(self) -> list[Message]:
         """Return the messages that the run added to the transcript."""
@@ -112,10 +101,10 @@ class Run:
         self.agent = self.agent.under(settings)
         means = await self._stack.enter_async_context(self.agent.scope())
         self._means = wired(means, self.shared)
-        self._performer = Performer(self._means, on_request=self.shared.narration.stream_broke)
+        self._steps.equip(self.agent.table, self._means)
 
     async def _close(self) -> None:
-        await self._performer.aclose()
+        await self._steps.performer.aclose()
         self._tell()
         self.shared.narration.end(self.added())
 
@@ -131,7 +120,7 @@ class Run:
                 return
             # What an abort found outside a turn has woken the turn that waited for it, which is still to be closed.
             to_close = self.memory.turn and self.memory.state == "ready"
-            if self._stopped or (self.aborted and not to_close):
+            if self._stopped or (self._steps.aborted and not to_close):
                 return
 
     async def _more(self) -> bool:
@@ -139,7 +128,7 @@ class Run:
         shared, memory = self.shared, self.memory
         if not self._halted and memory.state == "idle" and take(shared.steering, memory):
             return True
-        if await Outside(memory, shared.narration, self._means, self._stoppable).work():
+        if await Outside(memory, shared.narration, self._means, self._steps.stoppable).work():
             return True
         if memory.next_due_ms is not None:
             await self._wait(memory.next_due_ms)
@@ -149,84 +138,23 @@ class Run:
     async def _wait(self, due_ms: int) -> None:
         """Wait until a delay that holds the turn is over."""
         clock = self.memory.clock
-        await self._stoppable(clock.sleep(max(0, due_ms - clock.now_ms()) / 1000))
-        if self.aborted:
+        await self._steps.stoppable(clock.sleep(max(0, due_ms - clock.now_ms()) / 1000))
+        if self._steps.aborted:
             self.memory.request_cancel()
         else:
             self.memory.expire()
 
     async def _turn(self, view: TurnView) -> None:
-        with self._performer.span("turn", session=view.session, turn=view.turn):
-            await self._steps(view)
+        with self._steps.performer.span("turn", session=view.session, turn=view.turn):
+            await self._take_steps(view)
 
-    async def _steps(self, view: TurnView) -> None:
+    async def _take_steps(self, view: TurnView) -> None:
         while not view.ended:
-            done, result = await self._step(view)
-            change = self._commit_after(view, done, result)
+            done, result = await self._steps.step(view)
+            change = self._steps.commit_after(view, done, result)
             before, view = view, await self._commit(view, change)
             if isinstance(result, ModelAnswer):
                 self._count(before, result)
-
-    async def _step(self, view: TurnView) -> tuple[Effect, Result]:
-        """Decide and do the next thing."""
-        if self.aborted:
-            return self._closing(view), None
-        effect = ask_effect(view, self.agent.table, Ask()) if self._ask and not view.cancel else self._next_effect(view)
-        if isinstance(effect, NoEffect):
-            return effect, None
-        if isinstance(effect, AskModel):
-            self.shared.narration.stream_broke()
-        done = await self._stoppable(self._performer.perform(view, effect))
-        if done is None:
-            return self._closing(view, partial=isinstance(effect, AskModel)), None
-        if isinstance(done[1], ModelAnswer):
-            self._ask = False
-        if isinstance(done[1], Failure):
-            self.shared.narration.stream_broke()
-        return done
-
-    def _next_effect(self, view: TurnView) -> Effect:
-        try:
-            return next_effect(view, self.agent.table)
-        except Exception as error:  # noqa: BLE001 - whatever a strategy does, the step is done again, not for ever
-            return NoEffect(self._again(view, error))
-
-    def _commit_after(self, view: TurnView, done: Effect, result: Result) -> Commit:
-        try:
-            return commit_after(view, done, result=result, facts=self.agent.table)
-        except Exception as error:  # noqa: BLE001 - as above
-            return self._again(view, error, result)
-
-    def _again(self, view: TurnView, error: Exception, result: Result = None) -> Commit:
-        """Return the commit after the strategy raised, which puts the step off or ends the turn."""
-        _log.error("a step failed", exc_info=error, extra={"turn": view.turn, "step": view.rev + 1})
-        unrun = () if result is not None or self._performer.busy else tuple(sorted(view.mine))
-        message = f"the strategy raised {type(error).__name__}: {error}"
-        return after_error(view, message, bounds=self.agent.table.bounds, unrun=unrun, result=result)
-
-    def _closing(self, view: TurnView, *, partial: bool = False) -> NoEffect:
-        """Return what ends an aborted turn. What was said by then is kept as an answer that no model is shown."""
-        self.memory.request_cancel()
-        effect = next_effect(replace(view, cancel="user"), self.agent.table)
-        change = effect.commit if isinstance(effect, NoEffect) else Commit(ending="finish", closing=True)
-        if partial:
-            said = self.shared.narration.streaming
-            body = {"text": said.text if said else "", "usage": None, "finish": "aborted", "aborted": True}
-            change = replace(change, append=(Say(body), *change.append))
-        return NoEffect(change)
-
-    async def _stoppable(self, doing: Awaitable[T]) -> T | None:
-        """Do something that an abort stops; None when it was."""
-        self._effect = effect = asyncio.ensure_future(doing)
-        try:
-            await asyncio.wait({effect})
-        except asyncio.CancelledError:
-            effect.cancel()
-            await asyncio.wait({effect})
-            raise
-        finally:
-            self._effect = None
-        return None if self.aborted and effect.cancelled() else effect.result()
 
     # -- between two requests -----------------------------------------------------------------------------------------
 
@@ -240,7 +168,7 @@ class Run:
             self._halted = self._halted or change.failure is not None or change.closing or _closed(self.memory, view.turn)
             self.shared.narration.end_turn()
             self._tell()
-        if not change.claim or after.ended or self.aborted:
+        if not change.claim or after.ended or self._steps.aborted:
             return after
         return await self._between(after)
 
@@ -250,10 +178,10 @@ class Run:
         done, narration.last_turn = narration.last_turn, None
         if done is not None and done.results:
             stop = options.should_stop_after_turn
-            if stop is not None and await asked(lambda: stop(done), otherwise=False) and not self.aborted:
+            if stop is not None and await asked(lambda: stop(done), otherwise=False) and not self._steps.aborted:
                 return self._stop(view)
             await self._prepare_next(done)
-        if self.aborted:
+        if self._steps.aborted:
             return view
         take(self.shared.steering, self.memory)
         if not self.memory.inbox:
@@ -288,7 +216,7 @@ class Run:
             await self._equip(self.settings)
             self._seen = _last(self.memory)
             more = True
-            while more and (done := await self._stoppable(self._performer.condense(idle_view(self.memory)))) is not None:
+            while more and (done := await self._steps.stoppable(self._steps.performer.condense(idle_view(self.memory)))) is not None:
                 fold, summary = done
                 if isinstance(summary, Failure):
                     raise ModelError(f"nothing was summarised: {summary.message}", retryable=summary.retryable, code=summary.code)
