@@ -181,6 +181,23 @@ _EDITS = {
         "script_waiting::test_the_worker_of_a_call_it_let_go_of_dies_and_the_outcome_is_unknown",
         lua("lib/append", "  call('SADD', P .. 'w:' .. h.ow, call_member(h, r))\n", ""),
     ),
+    "state_fenced": script(
+        "script_state::test_a_refused_commit_changes_nothing_not_even_the_state",
+        lua("commit", "then return {'DIVERGED'} end\n", "then set(h, 'sb', 'x') return {'DIVERGED'} end\n"),
+    ),
+    "state_kept": script(
+        "script_state::test_a_turn_that_waits_or_yields_keeps_its_state",
+        lua("begin", "  set(h, 'ow', owner)\n", "  set(h, 'ow', owner)\n  set(h, 'sb', '')\n"),
+    ),
+    "state_ends": walks(lua("lib/ending", "  set(h, 'sb', '')\n", "")),
+    "strike_folds": script(
+        "script_folding::test_a_rollback_takes_the_turns_summaries_along_and_shows_what_they_hid_of_earlier_turns",
+        lua("lib/append", ", ['session/compaction'] = true", ""),
+    ),
+    "strike_low": script(
+        "script_folding::test_a_rollback_takes_the_turns_summaries_along_and_shows_what_they_hid_of_earlier_turns",
+        lua("lib/append", "  if h.lb > 0 then set(h, 'lo:' .. h.ts, h.lb) end\n", ""),
+    ),
     "base_entry": script(
         "script_commit::test_a_step_is_taken_although_events_came_since_the_last_entry",
         Edit("turnyard/state/turns.py", "last_seq=int(head[18]),", "last_seq=int(reply[5]),"),

@@ -69,11 +69,13 @@ CANCELS = {
     "roll_c": quiet(plan=[[m("m1", "tool"), m("r1", mode="rollback")], [CANCEL]]),
     "roll2": one(plan=[[m("m1", "det"), m("m2", "tool"), m("r1", mode="rollback")]], budget=0, workers=("A",)),
     "roll_by": one(plan=[[m("m1", "tool"), m("m2", asker=False), m("r1", mode="rollback")]], budget=0, workers=("A",)),
+    "roll_f": quiet(plan=[[m("m1"), m("m2", "fo", mode="follow_up"), m("r1", mode="rollback")]]),
     "roll_x": one(
         plan=[[m("m1", "tool"), m("r1", "aw", mode="rollback"), m("r2", mode="rollback")]], workers=("A",), faults=("expel", "overdue")
     ),
 }
 FLEET = {
+    "state": one(plan=[[m("m1", "tool"), m("m2", mode="follow_up")]], faults=("expel", "crash")),
     "two": one(cap=2, sids=XY, plan=[[m("m1", "tt")], [n("n1", "tool")]], workers=("A",), faults=("crash", "expel", "lose", "drain")),
     "full": one(sids=XY, plan=[[m("m1", "da"), m("m2", mode="follow_up")], [n("n1", "tool")], [CANCEL]], budget=0),
     "full2": one(cap=2, sids=XY, plan=[[m("m1", "da"), m("i1", mode="interrupt")], [n("n1", mode="follow_up")], [CANCEL]], budget=0),
@@ -174,6 +176,11 @@ BREAKS: dict[str, str] = {
     "cancel_all": "cancel_all",
     "retry_stays": "retry",
     "long_task": "long",
+    "state_fenced": "state expel2",
+    "state_kept": "state two",
+    "state_ends": "state",
+    "strike_folds": "roll_f",
+    "strike_low": "roll_f",
     "base_entry": "rewind_ev",
     "approved_waits": "approve2",
     "sequential": "approve_t",

@@ -98,9 +98,18 @@ class Twin:
             )
             or 0
         )
-        request = dict(request, lua_last=last + 1000 if conflict else last)
+        request = dict(request, lua_last=last + 1000 if conflict else last, lua_low=self._low_on_server(shard, request))
         reply = self.mirror.commit(request, turns=head["turns"] + 1, serial=shard["ver"].get(request["owner"], 0), calls=shard["calls"])
         return reply[0].decode()
+
+    def _low_on_server(self, shard: State, request: State) -> int:
+        """Return the seq that the entry has on the server from which a begin is to read; there, events and calls have seqs, too."""
+        store = shard["s"][request["sid"]]["tstore"]
+        if not request.get("low") or not store:
+            return 0
+        older = [entry for entry in shard["log"][store] if entry["kind"] != "event" and entry["seq"] < request["low"]]
+        seqs = self.mirror.entries(request["sid"], store.partition("/")[2])
+        return seqs[len(older)] if len(older) < len(seqs) else 0
 
     def _on_begin_row(self, shard: State, rules: Rules, call: str, relay: int, owner: str) -> str | None:
         return self.mirror.begin_row(call, relay, owner, shard) if call in shard["calls"] else None

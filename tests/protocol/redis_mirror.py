@@ -31,6 +31,8 @@ KINDS = {
     "lo": ("plain", 0, 0),
 }
 FAR = 10**7
+SUMMARY = "session/compaction"
+ENTRIES = ("user/message", "assistant/message", "tool/result", "notification", SUMMARY)
 LIMITS, LOST = "local DEATHS, LOST = 3, 5", 2
 CODES = {202: "accepted", 404: "gone", 409: "conflict"}
 
@@ -154,6 +156,12 @@ class Mirror:
                 change["append"].append({"t": "say", "calls": named})
             elif entry["kind"] == "result":
                 change["append"].append({"t": "answer", "c": entry["call"], "o": entry["outcome"]})
+            elif entry["kind"] == "summary":
+                bodies.append(orjson.dumps(len(entry["span"])))
+                change["append"].append({"t": "note", "type": SUMMARY, "entry": 1, "b": len(bodies)})
+                change["low"] = request["lua_low"]
+        bodies.append(orjson.dumps(request["state"]))
+        change["state"] = len(bodies)
         change["park"] = [self._parking(call, calls) for call in request["parks"]]
         change["wait"] = [[call, kind, FAR] for call, kind in request.get("waits") or []]
         change["start"] = [*([request["start"]] if request["start"] else []), *(request.get("starts") or [])]
@@ -162,6 +170,11 @@ class Mirror:
         change["closing"] = bool(request.get("closing"))
         args = [self.key(request["sid"]), request["epoch"], request["owner"], request["k"], self._base(request), f"t{turns}"]
         return self.run("commit", *args, orjson.dumps(change), *bodies)
+
+    def entries(self, sid: str, ordinal: str) -> list[int]:
+        """Return the seqs of what the model counts as entries: the calls of an answer are part of it."""
+        log = self.redis.xrange(self.keys.log(f"{self.key(sid)}.{ordinal}"))
+        return [int(eid.partition(b"-")[0]) for eid, fields in log if fields[b"t"].decode() in ENTRIES]
 
     def _parking(self, call: str, calls: State) -> list[Any]:
         long = calls[call]["kind"] == "lo" and calls[call]["state"] == "started"

@@ -7,9 +7,9 @@ from typing import Any
 import orjson
 
 from tests.protocol.model import INF, State
-from tests.protocol.redis_mirror import KINDS, Mirror
+from tests.protocol.redis_mirror import KINDS, SUMMARY, Mirror
 
-TYPES = {"user/message": "user", "assistant/message": "assistant", "tool/result": "result", "notification": "notice"}
+TYPES = {"user/message": "user", "assistant/message": "assistant", "tool/result": "result", "notification": "notice", SUMMARY: "summary"}
 
 
 def of_model(shard: State) -> dict[str, Any]:
@@ -56,9 +56,15 @@ def _head(shard: State, sid: str, head: State) -> dict[str, Any]:
         "jobs": list(head["jobs"]),
         "paused": head["paused"],
         "tver": head["tver"],
+        "state_of": head["state_of"],
+        "unseen": {store.partition("/")[2]: _older(shard["log"][store], low) for store, low in head["low"].items()},
         "inbox": [_item(i) for i in head["inbox"]],
         "next": [_item(i) for i in head["next"]],
     }
+
+
+def _older(log: list[State], low: int) -> int:
+    return sum(1 for entry in log if entry["kind"] != "event" and entry["seq"] < low)
 
 
 def _item(item: State) -> list[Any]:
@@ -82,6 +88,7 @@ def _entry(e: State) -> list[Any]:
         "user": e.get("mid"),
         "assistant": e.get("calls"),
         "notice": str(e.get("text")),
+        "summary": "",
         "result": e.get("call"),
         "note": e.get("call"),
     }[e["kind"]]
@@ -165,9 +172,15 @@ def _redis_head(mirror: Mirror, sid: str) -> dict[str, Any]:
         "jobs": [j for j in h.get("jb", "").split(",") if j],
         "paused": h.get("pz") == "1",
         "tver": int(h.get("tv", 0)),
+        "state_of": int(h["sb"]) if h.get("sb") else None,
+        "unseen": {name[3:]: _unseen(mirror, sid, name[3:], int(low)) for name, low in h.items() if name.startswith("lo:")},
         "inbox": [_redis_item(f) for _, f in mirror.redis.xrange(mirror.keys.inbox(key))],
         "next": [_redis_item(f) for _, f in mirror.redis.xrange(mirror.keys.next(key))],
     }
+
+
+def _unseen(mirror: Mirror, sid: str, ordinal: str, low: int) -> int:
+    return sum(1 for seq in mirror.entries(sid, ordinal) if seq < low)
 
 
 def _redis_item(raw: dict[bytes, bytes]) -> list[Any]:
@@ -191,7 +204,7 @@ def _redis_log(mirror: Mirror, store: str) -> tuple[list[Any], dict[str, Any]]:
             entries[-1][1].append(f["c"])
         elif f["t"] in TYPES:
             kind = TYPES[f["t"]]
-            what: Any = {"user": f.get("j"), "assistant": [], "result": f.get("c"), "notice": _notice(f)}[kind]
+            what: Any = {"user": f.get("j"), "assistant": [], "result": f.get("c"), "notice": _notice(f), "summary": ""}[kind]
             flags = f.get("f", "")
             entries.append([kind, what, f.get("o", ""), int(f["e"]), f["u"], seqs[-1], "a" in flags, "l" in flags])
     assert seqs == list(range(1, len(seqs) + 1)), f"log of {store} has a gap: {seqs}"

@@ -25,6 +25,8 @@ FOCUS = {
     "a yield keeps its marks": "two",
     "a cancelled turn claims": "interrupt",
     "a call that took its worker along is merely cancelled": "two",
+    "a rollback leaves the turn's summary": "roll_f",
+    "a rollback reads from where the summary said": "roll_f",
 }
 # Each takes one rule out of the Lua. A differential that does not notice proves nothing.
 MUTATIONS = {
@@ -43,6 +45,10 @@ MUTATIONS = {
     "a lost host is not counted": ("add(h, 'ls', 1)\n  elseif", "add(h, 'ls', 0)\n  elseif"),
     "whatever is committed forgives a lost host": ("if (h.dt > 0 or h.ls > 0) and proves(a) then", "if h.dt > 0 or h.ls > 0 then"),
     "a call that took its worker along is merely cancelled": ("how.cause == 'poisoned' and r.s == 'started' and 'unknown'", "false and ''"),
+    "a turn's state outlives it": ("  set(h, 'sb', '')\n", ""),
+    "a commit keeps no state": ("  if a.state then set(h, 'sb', body(a.state) or '') end\n", ""),
+    "a rollback leaves the turn's summary": (", ['session/compaction'] = true", ""),
+    "a rollback reads from where the summary said": ("  if h.lb > 0 then set(h, 'lo:' .. h.ts, h.lb) end\n", ""),
     "two tasks run one row": ("r.tk and not (r.tk == owner and r.tj == task) then", "false then"),
 }
 

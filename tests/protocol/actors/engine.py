@@ -7,7 +7,7 @@ STARTED; one that somebody else marked has an unknown fate. Plain and parallel c
 from typing import Any
 
 from tests.protocol import model
-from tests.protocol.actors.world import CALLS, LIFT, WAITS
+from tests.protocol.actors.world import CALLS, FOLDS, LIFT, WAITS
 from tests.protocol.model import Rules, State
 
 Request = dict[str, Any]
@@ -47,8 +47,8 @@ def blank(rules: Rules, owner: str, sid: str, job: State) -> Request:
         "epoch": job["epoch"],
         "owner": owner,
         "k": job["step"] + 1,
-        "base": model.last_entry(view) if rules.base_entry else len(view),
-        "n": len(view),
+        "base": model.last_entry(view) if rules.base_entry else last_record(view),
+        "n": last_record(view),
         "last": model.last_entry(view),
         "append": [],
         "parks": [],
@@ -58,7 +58,13 @@ def blank(rules: Rules, owner: str, sid: str, job: State) -> Request:
         "unstart": None,
         "claim": False,
         "ending": "none",
+        "state": job["step"] + 1,
     }
+
+
+def last_record(view: list[State]) -> int:
+    """Return the seq of the last record seen, events too."""
+    return view[-1]["seq"] if view else 0
 
 
 def plan_call(env: State, rules: Rules, job: State, request: Request, pending: list[str], live: list[str]) -> None:
@@ -178,6 +184,9 @@ def ask_model(env: State, view: list[State], request: Request) -> None:
     if not new:
         request["ending"] = "finish"
         return
+    if folds(env, view, new):
+        fold(view, new, request)
+        return
     waits = [
         [entry["mid"] + ".w", WAITS[env["does"][entry["mid"]]]]
         for entry in new
@@ -198,6 +207,20 @@ def ask_model(env: State, view: list[State], request: Request) -> None:
         if kind != "par":
             break
         request["starts"].append(call)
+
+
+def folds(env: State, view: list[State], new: list[State]) -> bool:
+    """Tell whether a message asks for a summary of what is older than all that is new, and there is something to sum up."""
+    asked = any(entry["kind"] == "user" and env["does"][entry["mid"]] in FOLDS for entry in new)
+    return asked and any(entry["seq"] < new[0]["seq"] for entry in model.visible(view))
+
+
+def fold(view: list[State], new: list[State], request: Request) -> None:
+    """Put a summary in the place of everything older than what is new."""
+    seen = model.visible(view)
+    old = [entry["seq"] for entry in seen if entry["seq"] < new[0]["seq"]]
+    request["append"].append({"kind": "summary", "span": [old[0], old[-1]]})
+    request["low"] = new[0]["seq"]
 
 
 def calls_for(env: State, view: list[State], mid: str) -> list[list[str]]:
@@ -227,7 +250,7 @@ def absorb(worker: State, sid: str, answer: State, request: Request | None) -> N
         if not model.unanswered(view):
             parked = []
     else:
-        view = job["view"][: request["base"]] + answer["entries"]
+        view = [record for record in job["view"] if record["seq"] <= request["base"]] + answer["entries"]
         started = job["marks"] + ([request["start"]] if request["start"] else []) + request["starts"]
         marks = [c for c in started if rows.get(c, {}).get("state") == "started"]
         parked = [c for c in job["parked"] + request["parks"] if c in rows and rows[c]["state"] == "parked"]

@@ -25,6 +25,9 @@ def check(shard: State, env: State) -> None:
     for mid, job in shard["j"].items():
         if job["state"] == "succeeded" and job["open"]:
             fail(f"job {mid} done with open {job['open']}")
+    for head in shard["s"].values():
+        check_state(shard, head)
+        check_folds(shard, head)
     check_causes(shard, env)
     check_strikes(shard, env)
     check_effects(shard, env)
@@ -125,6 +128,30 @@ def check_idle(shard: State, sid: str, head: State) -> None:
     delayed = model.next_due(head) or any(item.get("due") for item in head["next"])
     if delayed and not any(name.split("|")[0] == sid for name in shard["deadlines"]):
         fail(f"{sid} idle with due next")
+
+
+def check_state(shard: State, head: State) -> None:
+    """A turn's state is what its last commit left, and nothing when it has made none. Each commit of a worker here sets it."""
+    state, turn = head["state_of"], head["turn"]
+    if not turn and state is not None:
+        fail(f"state {state} outlives its turn")
+    if turn and state not in (None, head["step"]):
+        fail(f"state {state} of turn {turn} is not that of its commit {head['step']}")
+    said = turn and any(entry["kind"] == "assistant" and entry["turn"] == turn for entry in shard["log"][head["tstore"]])
+    if said and state is None:
+        fail(f"the state of turn {turn} is gone")
+
+
+def check_folds(shard: State, head: State) -> None:
+    """Who begins sees all that is seen; what a strike took is in no summary that stands."""
+    for store, low in head["low"].items():
+        log = shard["log"][store]
+        if model.visible(log[low - 1 :]) != model.visible(log):
+            fail(f"a begin from {low} on misses entries of {store}")
+        struck = {entry["turn"] for entry in log if entry.get("struck")}
+        for entry in log:
+            if entry["kind"] == "summary" and not entry.get("struck") and entry["turn"] in struck:
+                fail(f"the summary {entry['seq']} of a struck turn stands")
 
 
 def check_causes(shard: State, env: State) -> None:

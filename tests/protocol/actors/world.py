@@ -30,6 +30,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     "at": ("ap", "tool"),
     "da": ("det", "aw"),
     "re": (),
+    "fo": ("aw",),
     "li": ("li",),
     "ln": ("ln",),
     "ld": ("ld",),
@@ -46,6 +47,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     "lo": ("lo",),
     "lot": ("lo", "tool"),
 }
+FOLDS = ("fo",)  # what lets the scripted worker sum up all that is older before it asks the model
 WAITS = {"re": "retry"}  # what the scripted worker waits for before it asks the model
 LIFT = ("li", "ln", "ld")
 ALL_FAULTS = ("crash", "expel", "lose", "beginby", "timeout", "overdue", "rewind", "drain")

@@ -20,6 +20,7 @@ from tests.protocol.model.state import (
     next_due,
     rows_of,
     unanswered,
+    visible,
     wakes,
 )
 from tests.protocol.model.upkeep import beat, register, tick_beginby, tick_cancel, tick_dead, tick_deadline, tick_due
@@ -63,6 +64,7 @@ __all__ = [
     "tick_due",
     "tick_relay",
     "unanswered",
+    "visible",
     "wakes",
     "worker_room",
 ]

@@ -13,7 +13,7 @@ def begin(shard: State, rules: Rules, sid: str, epoch: int, owner: str) -> State
     head = shard["s"][sid]
     live = owner in shard["workers"] or not rules.begin_live
     if head["state"] == "running" and head["epoch"] == epoch and head["owner"] == owner and live:
-        return answer(shard, sid, "ALREADY", base=0)
+        return answer(shard, sid, "ALREADY", base=unseen(head))
     if head["state"] != "assigned" or head["epoch"] != epoch or not live:
         return {"code": "FENCED"}
     if shard["ver"].get(owner, 0) < least_version(head):
@@ -25,12 +25,19 @@ def begin(shard: State, rules: Rules, sid: str, epoch: int, owner: str) -> State
     head["attempt"] += 1
     shard["running"][sid] = INF
     shard["w"].setdefault(owner, []).append(sid)
+    if not rules.state_kept:
+        head["state_of"] = None
     if not head["turn"]:
         open_turn(rules, head)
     asked_for = wakes(head) or head["jobs"] or unanswered(shard["log"][head["tstore"]])
     if asked_for and not (rules.cancel_no_claim and head["cancel"]):
         claim(shard, rules, head, between=rules.begin_between)
-    return answer(shard, sid, "OK", base=0)
+    return answer(shard, sid, "OK", base=unseen(head))
+
+
+def unseen(head: State) -> int:
+    """Return up to where nothing is seen any more, because summaries stand for it."""
+    return head["low"].get(head["tstore"], 1) - 1
 
 
 def answer(shard: State, sid: str, code: str, *, base: int) -> State:
@@ -45,6 +52,7 @@ def answer(shard: State, sid: str, code: str, *, base: int) -> State:
         "store": store,
         "step": head["step"],
         "turn": head["turn"],
+        "state": None if ended else head["state_of"],
         "entries": [] if ended else [dict(record) for record in log[base:]],
         "cancel": cancelling(head),
         "rows": {} if ended else {call: dict(shard["calls"][call]) for call in unanswered(log)},

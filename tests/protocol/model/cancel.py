@@ -114,8 +114,12 @@ def strike(shard: State, rules: Rules, sid: str) -> None:
     """Take the turn's entries out of the view (the log itself stays); bystanders' messages come back to inbox."""
     head = shard["s"][sid]
     returned: list[State] = []
+    if head["low_before"] and rules.strike_low:
+        head["low"][head["tstore"]] = head["low_before"]
     for entry in shard["log"][head["tstore"]]:
         if entry["turn"] != head["turn"] or entry["kind"] == "event" or (rules.strike_own and of_others(shard, head, entry)):
+            continue
+        if entry["kind"] == "summary" and not rules.strike_folds:
             continue
         entry["struck"] = True
         if entry["kind"] == "user" and not entry["asker"] and rules.strike_other:

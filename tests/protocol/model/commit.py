@@ -37,6 +37,8 @@ def commit(shard: State, rules: Rules, request: State, trace: list[State] | None
     """
     sid = request["sid"]
     head = shard["s"][sid]
+    if not rules.state_fenced:
+        head["state_of"] = request.get("state")
     refusal = fence(shard, rules, request)
     if refusal is not None:
         return refusal
@@ -48,12 +50,22 @@ def commit(shard: State, rules: Rules, request: State, trace: list[State] | None
     head["step"] += 1
     if proves(request):
         head["lost"] = 0
+    head["state_of"] = request.get("state", head["state_of"])
     apply_calls(shard, rules, request, cancelled=cancelled)
+    if request.get("low"):
+        hide(head, request["low"])
     freed = end_step(shard, rules, request, cancelled=cancelled)
     if freed and shard["ready"]:
         shard["ingress"].append({"kind": "wake", "sid": shard["ready"][0], "id": f"w{shard['n']}"})
         shard["n"] += 1
     return answer(shard, sid, "OK", base=request["base"])
+
+
+def hide(head: State, low: int) -> None:
+    """Let a begin read from `low`, and remember where it read from before the turn's first summary."""
+    store = head["tstore"]
+    head["low_before"] = head["low_before"] or head["low"].get(store, 1)
+    head["low"][store] = low
 
 
 def proves(request: State) -> bool:
@@ -201,7 +213,7 @@ def finish(shard: State, rules: Rules, request: State, *, cancelled: bool) -> bo
     if wakes(head, head["tstore"]) and not stays:
         go_on(shard, rules, head, closing=bool(request.get("closing")))
         return False
-    end_turn(shard, head)
+    end_turn(shard, rules, head)
     release(shard, sid)
     head["state"] = "idle"
     wake(shard, rules, sid)
@@ -212,7 +224,7 @@ def go_on(shard: State, rules: Rules, head: State, *, closing: bool) -> None:
     """Open the next turn under the same epoch and slot, and claim."""
     if rules.new_turn:
         store = head["tstore"]
-        end_turn(shard, head)
+        end_turn(shard, rules, head)
         head["turns"] += 1
         head["turn"], head["tstore"], head["tver"] = head["turns"], store, shard["ver"].get(head["owner"], 0)
     elif closing:

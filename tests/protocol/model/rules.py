@@ -59,6 +59,11 @@ FIXES: dict[str, str] = {
     "cancel_all": "a cancel of all empties inbox and next, and voids what lies in ingress, in the script that accepts it",
     "retry_stays": "a retry delay stays when the asker writes",
     "long_task": "an effect that goes on after its call was let go of is a task of its worker: found when that dies, and told once",
+    "state_fenced": "a turn's state is written by the commit that passes the fence, in the same script",
+    "state_kept": "a turn's state is what its last commit left, whoever begins it next",
+    "state_ends": "a turn's state ends with the turn",
+    "strike_folds": "a strike takes the summaries of its turn along, and a struck summary hides nothing",
+    "strike_low": "a strike sets back from where a begin reads",
     # The worker's side: what its engine must keep to.
     "base_entry": "a worker's base is the seq of its last ENTRY, never of an event (a failover loses events without moving rev)",
     "approved_waits": "an allowed call waits for the awaited calls before it, as a plain one does",

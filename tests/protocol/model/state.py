@@ -4,7 +4,8 @@ Only JSON types live in the state, so it can be copied, hashed, rewound and comp
 A session's state and its membership in `ready`, `running` and `w` move together, inside one script.
 
 Names of the state, where they are not the protocol's own: head `store` is the session's current store and `tstore` the open
-turn's; `turn` is 0 when none is open; `step` is rev; `tver` the open turn's agent version. A row's `tries` counts deaths of its
+turn's; `turn` is 0 when none is open; `step` is rev; `tver` the open turn's agent version, `state_of` its state; `low` is the seq
+per store from which a begin reads, `low_before` what it was before the turn's first summary, 0 for none. A row's `tries` counts deaths of its
 lifted task plus one, `relays` its enqueues, (`task`, `tjob`) who has begun it.
 """
 
@@ -73,6 +74,9 @@ def new_head(sid: str) -> State:
         "paused": False,
         "now": 0,
         "tver": 0,
+        "state_of": None,
+        "low": {},
+        "low_before": 0,
     }
 
 
@@ -164,6 +168,15 @@ def member(call: str) -> str:
 def is_task(name: str) -> bool:
     """Tell a lifted task's member of a w set from a session's."""
     return name.startswith("c!")
+
+
+def visible(log: Sequence[State]) -> list[State]:
+    """Return the entries a model may see: not struck, and not behind a summary that stands."""
+    hidden: set[int] = set()
+    for entry in log:
+        if entry["kind"] == "summary" and not entry.get("struck"):
+            hidden |= set(range(entry["span"][0], entry["span"][1] + 1))
+    return [entry for entry in log if entry["kind"] != "event" and not entry.get("struck") and entry["seq"] not in hidden]
 
 
 # The log
@@ -299,7 +312,7 @@ def release(shard: State, sid: str) -> None:
         shard["w"][owner].remove(sid)
 
 
-def end_turn(shard: State, head: State) -> None:
+def end_turn(shard: State, rules: Rules, head: State) -> None:
     """Close the open turn: its jobs end, or wait for what is still open."""
     for mid in head["jobs"]:
         job = shard["j"][mid]
@@ -317,3 +330,6 @@ def end_turn(shard: State, head: State) -> None:
         log.append(dict(notice, seq=len(log) + 1, epoch=head["epoch"], turn=head["turn"]))
     head["lost"] = 0
     head["jobs"], head["turn"], head["cancel"], head["tstore"], head["tver"] = [], 0, None, None, 0
+    head["low_before"] = 0
+    if rules.state_ends:
+        head["state_of"] = None
