@@ -71,7 +71,7 @@ class Twin:
             return
         code = ours["code"] if isinstance(ours, dict) else ours
         expected = CODES.get(code, code)
-        alike = {("late", "LATE"), ("duplicate", "conflict"), ("FENCED", "GONE")}
+        alike = {("late", "LATE"), ("duplicate", "conflict"), ("expired", "conflict"), ("FENCED", "GONE")}
         if name == "commit":
             # The server answers a repeat from the head alone, even to an owner that is gone: it did happen.
             alike.add(("ALREADY", "FENCED"))
