@@ -65,6 +65,7 @@ def commit(s: MemorySession, view: TurnView, change: Commit) -> TurnView:
         raise Diverged(f"the session is at revision {s.rev}, the commit is for the one after {view.rev}")
     if change.ending == "finish" and s.awaiting > 0 and not s.cancel and not (change.closing and change.failure):
         return replace(view, code="AWAITS")
+    _check_calls(s, change)
     s.rev += 1
     for part in change.append:
         _append(s, part)
@@ -76,6 +77,16 @@ def commit(s: MemorySession, view: TurnView, change: Commit) -> TurnView:
     mine = (view.mine - {a.call for a in change.append if isinstance(a, Answer)} - {a.call for a in change.settle}) | set(change.start)
     _end(s, change)
     return _view(s, frozenset(mine - set(change.unstart)))
+
+
+def _check_calls(s: MemorySession, change: Commit) -> None:
+    """Refuse a change that names a call which is not there, before anything of it is done."""
+    made = {call.id for part in change.append if isinstance(part, Say) for call in part.calls}
+    answered = {part.call for part in change.append if isinstance(part, Answer)}
+    named = {*change.start, *change.unstart, *(p.call for p in change.park), *(a.call for a in change.settle)}
+    missing = (answered - made - set(s.pending)) | (named - made - set(s.rows))
+    if missing:
+        raise Diverged(f"the session has no unanswered call {', '.join(sorted(missing))}")
 
 
 def claim(s: MemorySession) -> int:

@@ -6,7 +6,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from turnyard.records.commit import Commit, Note, Park, Say, Wait
+import pytest
+
+from turnyard.errors import StateTooLarge
+from turnyard.records.commit import MOST_STATE_BYTES, Commit, Note, Park, Say, Wait
 from turnyard.records.log import COMPACTION, RESULT
 from turnyard.testing.store_scenes import MINUTE_MS, ODD, StoreTest, begun, dumped, ended, long_turn, one, say, summary, words
 
@@ -31,6 +34,17 @@ class TurnRules(StoreTest):
         await ended(other, view)
         await store.publish({"text": "more"})
         assert (await begun(store)).state == {}
+
+    async def test_a_commit_whose_state_is_too_large_changes_nothing(self) -> None:
+        store = await self.open()
+        await store.publish({"text": "hi"})
+        view = await begun(store)
+        large = Commit(append=(Say({"text": "never"}),), state={"s": "x" * (MOST_STATE_BYTES + 1)}, usage={"model_calls": 1})
+        with pytest.raises(StateTooLarge):
+            await store.commit(view, large)
+        assert words(await store.entries()) == ["hi"]
+        view = await store.commit(view, Commit(claim=True))
+        assert (view.rev, view.state) == (1, {})
 
     async def test_a_delay_holds_the_turn_until_it_is_over_and_is_no_entry(self) -> None:
         store = await self.open()

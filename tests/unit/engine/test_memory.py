@@ -73,6 +73,23 @@ def test_an_entry_comes_back_as_it_was_given_whatever_its_tag_and_origin() -> No
     assert next(r for r in s.log if r.type == "custom/kind").body == odd
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        Commit(append=(Note("notification", text("half")), result("call_nobody"))),
+        Commit(append=(Note("notification", text("half")),), park=(Park("call_nobody", 1000),)),
+        Commit(append=(Note("notification", text("half")),), start=("call_nobody",)),
+    ],
+)
+def test_a_commit_that_names_a_call_which_is_not_there_changes_nothing(change: Commit) -> None:
+    s = fresh()
+    view = begun(s, "hi")
+    before = list(s.log)
+    with pytest.raises(Diverged, match="call_nobody"):
+        transitions.commit(s, view, change)
+    assert (s.rev, s.log) == (view.rev, before)
+
+
 def test_a_turn_begins_only_when_there_is_something_to_do() -> None:
     s = fresh()
     assert transitions.begin(s) is None
