@@ -205,6 +205,7 @@ class Agent:
         prepare = preparer(self.home.checks, lambda view: self._context(view, hands.deps))
         settings, show = self._model_settings(), self.registry.shown
         more: dict[str, Any] = {"stopping": stopping, "builder": self._builder(models), "reader": read_entry_spec()}
+        more["cuts_repetition"] = self.options.limits.loop_guard
         return Means(models, hands.run, instruct, specs, settings, on_delta, prepare, show, **more)
 
     def _builder(self, models: Sequence[Model]) -> Callable[[], ContextBuilder]:

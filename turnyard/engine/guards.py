@@ -25,6 +25,7 @@ REPETITION = "repetition"
 _GROUP, _LOOP = "turn", "loop"
 _TAIL_CHARS = 20_000
 _ANCHOR_CHARS = 200
+_LOOK_EVERY_CHARS = 1000
 _FEWEST_COPIES = 20
 _FEWEST_CHARS = 4000
 
@@ -78,6 +79,28 @@ def repeats(text: str) -> bool:
     # the piece is as long as the last characters have to be moved to the left to meet themselves
     period = len(tail) - _ANCHOR_CHARS - tail.rfind(tail[-_ANCHOR_CHARS:], 0, -1)
     return period * _FEWEST_COPIES <= len(tail) and tail[period:] == tail[:-period]
+
+
+class Heard:
+    """The text of one answer while it comes in."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._unread = 0
+
+    @property
+    def text(self) -> str:
+        """Return what has come so far."""
+        return "".join(self._pieces)
+
+    def repeats(self, piece: str) -> bool:
+        """Take in a piece; tell whether the answer repeats itself by now. It is looked at every 1,000 characters."""
+        self._pieces.append(piece)
+        self._unread += len(piece)
+        if self._unread < _LOOK_EVERY_CHARS:
+            return False
+        self._unread = 0
+        return repeats(self.text)
 
 
 def one_copy(text: str) -> str:

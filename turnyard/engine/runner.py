@@ -28,6 +28,7 @@ from turnyard.engine.effects import (
     Summary,
     ToolResult,
 )
+from turnyard.engine.guards import REPETITION, Heard
 from turnyard.engine.middleware import Middleware, ask_within, run_within
 from turnyard.engine.notices import without
 from turnyard.engine.render import render
@@ -64,7 +65,7 @@ class Means:
     answer. `show` says what of the log the model is shown; None: all of it. `builder` makes what fits a request of one
     turn's log. `spawn` has the agent that a call of kind child asks do its work, and returns the call's outcome and body;
     it never raises; None where that is done elsewhere. `stopping` asks the agent's turn_stopping hooks about a turn, shown
-    the messages so far; it never raises. `reader` is offered once something is shown shortened. `layers` wrap model and tool calls.
+    the messages so far; it never raises. With `cuts_repetition` an answer that only repeats itself is not read to its end. `reader` is offered once something is shown shortened. `layers` wrap model and tool calls.
     """
 
     models: Sequence[Model]
@@ -77,6 +78,7 @@ class Means:
     show: Show | None = None
     spawn: Spawn | None = None
     stopping: StopHooks | None = None
+    cuts_repetition: bool = True
     builder: Callable[[], ContextBuilder] = Shaper
     reader: ToolSpec | None = None
     summarisers: Sequence[Model] = ()
@@ -199,14 +201,19 @@ class Performer:
         return failure
 
     def _streamed(self, model: Model, *, aside: bool) -> Callable[[TurnView, ModelRequest], Awaitable[Done]]:
+        means = self._means
+
         async def stream(view: TurnView, request: ModelRequest) -> Done:
             if self._on_request is not None:
                 self._on_request()
+            heard = Heard()
             async for item in model.provider.stream(request):
                 if isinstance(item, Done):
                     return item
-                if self._means.on_delta is not None and not aside:
-                    self._means.on_delta(view, item)
+                if means.cuts_repetition and not aside and item.kind == "text" and heard.repeats(item.text):
+                    return Done(heard.text, finish=REPETITION, model=model.name)
+                if means.on_delta is not None and not aside:
+                    means.on_delta(view, item)
             raise ModelError(f"the stream of {model.name} ended before its answer was complete", retryable=True)
 
         return stream

@@ -33,6 +33,7 @@ _SHOWN_CHARS = 300
 ANSWER_CHARS = 4_000_000
 _CALL_CHARS = 1_000
 _MOST_TOKENS = 2**40
+_MOST_COST = 1e6
 
 
 def encode_request(request: ModelRequest) -> bytes:
@@ -192,6 +193,9 @@ class Assembly:
             "output_tokens": told.get("completion_tokens"),
             "cached_tokens": details.get("cached_tokens"),
         }
+        # no part of the API, but what gateways to several providers report, in dollars
+        if isinstance(cost := told.get("cost"), int | float) and not isinstance(cost, bool) and 0 <= cost < _MOST_COST:
+            counts["cost_micros"] = round(cost * 1_000_000)
         self._usage = {name: count for name, count in counts.items() if isinstance(count, int) and 0 <= count < _MOST_TOKENS}
 
 

@@ -103,6 +103,12 @@ async def test_counts_of_tokens_that_cannot_be_are_left_out() -> None:
     assert (await Server(chunk({"content": "x"}), chunk(usage=usage), STOP, END).ask())[1].usage == {"cached_tokens": 7}
 
 
+@pytest.mark.parametrize(("cost", "told"), [(0.0125, 12_500), (2, 2_000_000), (-1, None), (1e9, None), (True, None), ("3", None)])
+async def test_what_an_answer_cost_is_counted_in_millionths_where_a_server_reports_it(cost: Any, told: int | None) -> None:
+    usage = (await Server(chunk({"content": "x"}), chunk(usage={**USAGE, "cost": cost}), STOP, END).ask())[1].usage or {}
+    assert usage.get("cost_micros") == told
+
+
 async def test_the_request_says_what_the_protocol_needs_whatever_the_settings_say() -> None:
     server = Server(chunk({"content": "x"}), STOP, END)
     tools = [ToolSpec("add", "Add.", {"type": "object"})]
