@@ -17,8 +17,10 @@ from turnyard.clock import SystemClock
 from turnyard.engine.memory import MemorySession
 from turnyard.engine.runner import Model, Performer
 from turnyard.engine.store import MemoryStore
+from turnyard.engine.strategy import Ask, Call, Continue, Decision, Finish, Question, Strategy
 from turnyard.engine.turn import commit_after, next_effect
-from turnyard.ports import SessionStore
+from turnyard.ports import AskedCall, Done, SessionStore
+from turnyard.records.commit import TurnView
 from turnyard.records.log import LogRecord
 from turnyard.state.jobs import read_job
 from turnyard.state.store import open_store
@@ -100,7 +102,7 @@ def known(log: Sequence[LogRecord]) -> list[tuple[Any, ...]]:
 def bare(log: Sequence[LogRecord]) -> list[tuple[Any, ...]]:
     """A log without what differs by nature: ids, times, numbers of events between entries."""
     names: dict[str, str] = {}
-    bodies = []
+    bodies: list[tuple[Any, ...]] = []
     for entry in log:
         call_name = names.setdefault(entry.call, f"call {len(names)}") if entry.call else None
         text = str(entry.body)
@@ -170,6 +172,31 @@ async def context_first(s: Played) -> None:
     await one(s)
 
 
+async def question(s: Played) -> None:
+    await one(s)
+    assert len(s.parked) == 1
+    assert await s.resolve(0, "green") == "accepted"
+
+
+class Careful(Strategy[dict[str, int]]):
+    """Asks somebody before it asks the model, and remembers how often it did."""
+
+    name = "careful"
+
+    def init(self, view: TurnView) -> dict[str, int]:
+        return {"questions": 0, "answers": 0}
+
+    def step(self, view: TurnView, state: dict[str, int], answer: Done | None) -> tuple[dict[str, int], Decision]:
+        if answer is not None:
+            return state | {"answers": state["answers"] + 1}, Call(answer.calls) if answer.calls else Continue(("is that so?",))
+        if state["questions"] == 0:
+            return state | {"questions": 1}, Call((Question("colour", {"text": "which?"}), AskedCall("own", "add", '{"a": 1, "b": 2}')))
+        return state, Ask("in a word") if state["answers"] < 3 else Finish(state)
+
+
+PLAN = '{"steps": [{"tool": "add", "args": {"a": 1, "b": 2}}, {"tool": "nobody", "args": {}}, {"tool": "add", "args": {"a": 3, "b": 4}}]}'
+
+
 SCRIPTS: dict[str, tuple[Play, list[Any], dict[str, Any]]] = {
     "an answer in words": (one, ["hello"], {}),
     "a call and its answer": (one, [call("add", a=1, b=2), "3"], {}),
@@ -192,6 +219,9 @@ SCRIPTS: dict[str, tuple[Play, list[Any], dict[str, Any]]] = {
     "a call that could park and did not": (one, [[call("order", part="nut"), call("add", a=1, b=1)], "there"], {}),
     "a reply that is corrected": (one, ["seven", "7"], {"output": int}),
     "a reply that never fits": (one, ["seven"] * 5, {"output": int}),
+    "a plan, its steps and another look": (one, [PLAN, '{"steps": []}', "10"], {"strategy": "plan_execute"}),
+    "a plan that cannot be read": (one, ["no", "still no"], {"strategy": "plan_execute"}),
+    "a strategy that asks a question and remembers": (question, [call("add", a=1, b=1), "two", "2"], {"strategy": Careful()}),
     "a reply without its terminal tool": (one, ["done", call("leave", word="bye")], {"terminal_tool": "leave"}),
 }
 

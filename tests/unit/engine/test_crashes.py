@@ -35,13 +35,13 @@ def answer(text: str = "", *tools: str) -> Done:
 
 
 def scripts(*tools: str) -> st.SearchStrategy[list[Done]]:
-    """Answers with and without calls; the last one ends the turn."""
-    names = st.lists(st.sampled_from(tools), max_size=3)
+    """Answers with calls; the last one ends the turn."""
+    names = st.lists(st.sampled_from(tools), min_size=1, max_size=3)
     some = st.tuples(st.text("ab ", max_size=3), names).map(lambda given: answer(given[0], *given[1]))
     return st.lists(some, max_size=4).map(lambda given: [*given, answer("done")])
 
 
-fates: st.SearchStrategy[list[Fate]] = st.lists(st.sampled_from(["", "", "before", "after", "yield"]), max_size=25)
+fates: st.SearchStrategy[list[Fate]] = st.lists(st.sampled_from(["", "before", "after", "yield"]), max_size=25)
 
 
 def told(table: ToolTable, script: list[Done], ends: list[Fate]) -> Drive:
@@ -51,7 +51,7 @@ def told(table: ToolTable, script: list[Done], ends: list[Fate]) -> Drive:
     return drive
 
 
-@given(scripts("safe", "far", "kid"), fates, st.integers(1, 2))
+@given(scripts("safe", "safe", "far", "kid"), fates, st.integers(1, 2))
 def test_a_turn_that_its_workers_leave_at_any_moment_writes_the_log_of_one_that_they_do_not_leave(
     script: list[Done], ends: list[Fate], parallel: int
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,13 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.engine.logs import TABLE, TURN, asked, batch, folded, got, noticed, row, said, user, view
+from turnyard import App, tool
 from turnyard.engine.bounds import Bounds
 from turnyard.engine.effects import AskModel, Failure, ModelAnswer, NoEffect, RunTool, ToolResult, ToolTable
 from turnyard.engine.turn import commit_after, next_effect
-from turnyard.ports import AskedCall, Done
+from turnyard.ports import AskedCall, Delta, Done, ModelRequest
 from turnyard.records.commit import Commit, NewCall, Note, Say, TurnView
 from turnyard.records.ids import call_id
 from turnyard.records.log import LogRecord
+from turnyard.testing import ScriptedModel
+from turnyard.testing import call as model_call
 
 
 def due(shown: TurnView, table: ToolTable = TABLE) -> Commit:
@@ -74,8 +78,9 @@ def test_a_cancelled_turn_is_closed_whatever_it_was_doing() -> None:
 
 @pytest.mark.parametrize("why", ["drain", "yield_"])
 def test_a_turn_that_is_to_move_takes_back_the_marks_of_what_it_did_not_run(why: str) -> None:
-    assert due(batch(row("c1", state="started"), row("c2"), mine=("c1",), **{why: True})) == Commit(ending="yield", unstart=("c1",))
-    assert due(view(user(1), **{why: True})) == Commit(ending="yield")
+    flag: Any = {why: True}
+    assert due(batch(row("c1", state="started"), row("c2"), mine=("c1",), **flag)) == Commit(ending="yield", unstart=("c1",))
+    assert due(view(user(1), **flag)) == Commit(ending="yield")
 
 
 def test_a_finish_that_was_refused_because_calls_wait_becomes_a_park() -> None:
@@ -253,3 +258,21 @@ def test_a_result_for_what_was_not_asked_is_a_mistake_of_the_caller() -> None:
     started = RunTool(row("c1"), "add", {}, "k")
     with pytest.raises(TypeError, match="RunTool cannot end with NoneType"):
         commit_after(batch(row("c1")), started, result=None, facts=TABLE)
+
+
+async def test_calls_of_an_answer_that_was_cut_at_its_length_are_not_run_and_the_model_is_told_to_make_them_again() -> None:
+    @tool
+    def pay(amount: int) -> str:
+        """Pay."""
+        raise AssertionError(amount)
+
+    class Short(ScriptedModel):
+        async def stream(self, request: ModelRequest) -> AsyncIterator[Delta | Done]:
+            async for item in super().stream(request):
+                yield replace(item, finish="length") if isinstance(item, Done) and item.calls else item
+
+    model = Short([[model_call("pay", amount=1), model_call("pay", amount=10)], "I try again"])
+    result = await App().agent("a", model=model, tools=[pay]).run("go")
+    assert [c.is_error for c in result.calls] == [True, True]
+    assert all("make it again" in str(c.content) for c in result.calls)
+    assert (result.text, result.usage.get("tool_calls", 0)) == ("I try again", 0)
