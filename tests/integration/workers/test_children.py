@@ -4,44 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
-from platforms.relays import run_relays
 from tests.integration.conversation import Talk, check_log
 from tests.integration.workers.family_app import FamilyApp
 from tests.processes import Roles
 from turnyard.client import RedisClient
-from turnyard.clock import SystemClock
 from turnyard.errors import JobCancelled
 from turnyard.records.log import RESOLVED
 from turnyard.testing import wait_until
-
-
-@pytest.fixture
-def family(tmp_path: Path) -> FamilyApp:
-    """The app in a directory of its own."""
-    return FamilyApp(tmp_path)
-
-
-@pytest.fixture
-async def client(talk: Talk, clean: str, roles: Roles, family: FamilyApp) -> AsyncIterator[RedisClient]:
-    """A client of a yard with a dispatcher, a worker of the app, and a relay in this process."""
-    roles.dispatcher(clean)
-    roles.worker(clean, family.path)
-    drain = asyncio.Event()
-    relays = asyncio.create_task(run_relays(talk.yard, drain, clock=SystemClock(), lifted_url=clean))
-    async with RedisClient(clean) as found:
-
-        async def published() -> bool:
-            return await found.edge.manifest("goes") is not None
-
-        await wait_until(published, description="the agents to be published", timeout_s=30)
-        yield found
-    drain.set()
-    await relays
 
 
 @pytest.mark.spec("turn-56")
