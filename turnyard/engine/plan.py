@@ -1,8 +1,9 @@
 """The strategy that plans first: a plan, its steps side by side, another look, and an answer from what came of it.
 
 The plan is JSON that the model writes; each step is a call of a tool, most often of another agent, and all steps of one
-plan are declared together, so that they run at the same time wherever they run. A plan that cannot be read is sent back
-once; another look that cannot be read means that the plan is done.
+plan are declared together, so that they run at the same time wherever they run. A model that calls tools instead of
+writing a plan has planned, too. A plan that cannot be read is sent back once; another look that cannot be read means that
+the plan is done.
 """
 
 from __future__ import annotations
@@ -62,15 +63,14 @@ class PlanExecute(Strategy[Planning]):
         """Ask for what the phase needs, and do what the answer says."""
         del view
         if answer is None:
-            return state, Ask(_NOTES[state.phase], tools=False)
+            return state, Ask(_NOTES[state.phase], tools=state.phase != "answer")
         if state.phase == "answer":
             return state, Finish()
-        steps = _read(answer.text)
-        if steps is None:
+        calls = answer.calls or _read(answer.text)
+        if calls is None:
             return self._unreadable(state)
-        if not steps or state.rounds >= MAX_ROUNDS:
+        if not calls or state.rounds >= MAX_ROUNDS:
             return Planning("answer", state.rounds), Continue()
-        calls = tuple(AskedCall(f"step_{i}", s.tool, _STEP_ARGS.dump_json(s.args).decode()) for i, s in enumerate(steps))
         return Planning("look", state.rounds + 1), Call(calls)
 
     def _unreadable(self, state: Planning) -> tuple[Planning, Decision]:
@@ -93,10 +93,11 @@ class PlanExecute(Strategy[Planning]):
 _STEP_ARGS = TypeAdapter(dict[str, Any])
 
 
-def _read(text: str) -> list[_Step] | None:
-    """Return the steps that a plan gives, None when it is no plan. Text around the JSON is let pass."""
+def _read(text: str) -> tuple[AskedCall, ...] | None:
+    """Return the calls that a plan's steps are, None when it is no plan. Text around the JSON is let pass."""
     first, last = text.find("{"), text.rfind("}")
     try:
-        return _Steps.model_validate_json(text[first : last + 1]).steps
+        steps = _Steps.model_validate_json(text[first : last + 1]).steps
     except ValidationError:
         return None
+    return tuple(AskedCall(f"step_{i}", s.tool, _STEP_ARGS.dump_json(s.args).decode()) for i, s in enumerate(steps))

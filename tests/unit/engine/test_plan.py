@@ -13,7 +13,7 @@ from turnyard.engine.bounds import Bounds
 from turnyard.engine.effects import AskModel, NoEffect, ToolFact, ToolTable
 from turnyard.engine.memory import MemoryJob
 from turnyard.engine.plan import MAX_ROUNDS, PlanExecute
-from turnyard.ports import Done
+from turnyard.ports import AskedCall, Done
 from turnyard.records.log import CALL, NOTICE, RESULT
 from turnyard.testing import ScriptedModel
 
@@ -55,6 +55,16 @@ def test_an_agent_without_others_may_plan_calls_of_its_own_tools() -> None:
     assert job.text == "3"
 
 
+def test_a_model_that_calls_tools_instead_of_writing_a_plan_has_planned() -> None:
+    drive = Drive(
+        TABLE, answers_in_turn([Done("", (AskedCall("x", "add", '{"n":1}'), AskedCall("y", "add", '{"n":2}'))), Done(NONE), Done("3")])
+    )
+    drive.say()
+    assert [r.body["content"] for r in drive.entries(RESULT)] == ["add [('n', 1)]", "add [('n', 2)]"]
+    (job,) = drive.memory.jobs.values()
+    assert (job.state, job.text) == ("succeeded", "3")
+
+
 def test_another_look_may_add_steps_but_only_so_often() -> None:
     drive, job = carried_out(*[kids("again")] * (MAX_ROUNDS + 1), "enough")
     assert len(drive.entries(CALL)) == MAX_ROUNDS
@@ -81,10 +91,10 @@ def test_a_plan_of_a_tool_that_nobody_has_is_told_so_and_goes_on() -> None:
     assert job.text == "sorry"
 
 
-def test_planning_is_done_without_tools_and_each_request_says_what_it_is_for() -> None:
+def test_the_answer_alone_is_asked_for_without_tools_and_each_request_says_what_it_is_for() -> None:
     drive, _ = carried_out(kids("a"), NONE, "done")
     asks = [e for e in drive.effects if isinstance(e, AskModel)]
-    assert [ask.tools for ask in asks] == [False] * 3
+    assert [ask.tools for ask in asks] == [True, True, False]
     assert [ask.note.partition(" ")[0] for ask in asks] == ["Plan", "You", "Answer"]
 
 
