@@ -10,7 +10,22 @@ from types import ModuleType
 
 from benches.options import Options
 from benches.results import GOALS, Result, Unmeasured
-from benches.rows import admission, blocked, commands, cut_off, handoff, hot, kept, latency, recovery, round_trips, sessions, speed, stored
+from benches.rows import (
+    admission,
+    blocked,
+    commands,
+    cut_off,
+    engine,
+    handoff,
+    hot,
+    kept,
+    latency,
+    recovery,
+    round_trips,
+    sessions,
+    speed,
+    stored,
+)
 
 MODULES: tuple[ModuleType, ...] = (
     speed,
@@ -26,6 +41,7 @@ MODULES: tuple[ModuleType, ...] = (
     admission,
     sessions,
     kept,
+    engine,
 )
 NAMES = tuple(name for name in GOALS if any(name in module.NAMES for module in MODULES))
 

@@ -26,6 +26,7 @@ class Options:
     steady_turns: int = 20_000
     hot_sessions: int = 5_000
     waiting_sessions: int = 100_000
+    engine_pairs: int = 15
     rivals: bool = True
 
 
@@ -46,4 +47,5 @@ QUICK = Options(
     steady_turns=600,
     hot_sessions=50,
     waiting_sessions=1_000,
+    engine_pairs=2,
 )

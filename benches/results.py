@@ -48,6 +48,10 @@ GOALS: dict[str, Goal] = {
     "idle_session_bytes": Goal(1200, "bytes"),
     "parked_call_bytes": Goal(1000, "bytes"),
     "idle_commands_per_s": Goal(5, "commands/s"),
+    "engine_build_growth": Goal(1.3, "times"),
+    "engine_build_again": Goal(0.2, "times"),
+    "engine_step_growth": Goal(1.2, "times"),
+    "engine_import": Goal(1.3, "times"),
 }
 
 

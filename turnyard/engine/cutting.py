@@ -11,7 +11,7 @@ from turnyard.engine.memory import MemorySession
 from turnyard.engine.messages import SUMMARY, Message, messages_of
 from turnyard.errors import InvalidInput
 from turnyard.records.commit import TurnView
-from turnyard.records.log import COMPACTION, LogRecord, position, visible
+from turnyard.records.log import COMPACTION, LogRecord, position
 
 
 def cut(
@@ -35,7 +35,7 @@ def cut(
     if owed is not None:
         raise InvalidInput(f"first_kept is {first_kept}: call {owed.id} before it still waits for its result; keep it")
     seqs = {seq for message in gone for seq in message.seqs}
-    entries = visible((), memory.log)
+    entries = memory.entries
     folded = [entry for entry in entries if entry.seq in seqs]
     body = {
         "text": summary,
@@ -60,7 +60,7 @@ def _spans(folded: Sequence[LogRecord]) -> list[list[int]]:
 
 def put_summary(memory: MemorySession, fold: Fold, summary: Summary) -> LogRecord:
     """Write a summary that a model made, with the files that the calls it stands for touched; return its record."""
-    gone = [e for e in visible((), memory.log) if any(first <= e.seq <= last for first, last in fold.spans)]
+    gone = [e for e in memory.entries if any(first <= e.seq <= last for first, last in fold.spans)]
     body = marker_body(fold, summary) | {"files": file_ops_of(messages_of(gone)).to_json()}
     for name, n in {"summary_calls": 1, **{f"summary_{name}": n for name, n in (summary.usage or {}).items()}}.items():
         memory.usage[name] = memory.usage.get(name, 0) + n
@@ -69,7 +69,7 @@ def put_summary(memory: MemorySession, fold: Fold, summary: Summary) -> LogRecor
 
 def idle_view(memory: MemorySession) -> TurnView:
     """Return what a session shows between two turns."""
-    return TurnView("OK", "local", memory.store, memory.turn, memory.epoch, memory.rev, visible((), memory.log), head=memory.head)
+    return TurnView("OK", "local", memory.store, memory.turn, memory.epoch, memory.rev, memory.entries, head=memory.head)
 
 
 def compaction_of(record: LogRecord) -> Compaction:

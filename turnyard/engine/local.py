@@ -30,7 +30,7 @@ from turnyard.engine.results import CallMade, LocalState, ParkedCall, RunResult,
 from turnyard.engine.wiring import Shared
 from turnyard.errors import Conflict, SessionBusy
 from turnyard.records.input import notice_body
-from turnyard.records.log import LogRecord, visible
+from turnyard.records.log import LogRecord
 
 __all__ = ["CallMade", "LocalAgent", "LocalSession", "LocalState", "ParkedCall", "RunResult"]
 
@@ -65,7 +65,7 @@ class LocalSession:
     @property
     def entries(self) -> tuple[LogRecord, ...]:
         """Return the log's entries that a model may see, in reading order."""
-        return visible((), self.memory.log)
+        return self.memory.entries
 
     @property
     def messages(self) -> list[Message]:

@@ -15,7 +15,7 @@ from turnyard.ports import Clock, Settled
 from turnyard.records import ids
 from turnyard.records.commit import CallKind, Row, RowState
 from turnyard.records.jobs import JobState
-from turnyard.records.log import CLEARED, NOTICE, LogRecord
+from turnyard.records.log import CLEARED, NOTICE, LogRecord, unfolds, visible
 from turnyard.records.notices import Notice, group_key
 
 State = Literal["idle", "ready", "running", "parked"]
@@ -117,6 +117,9 @@ class MemorySession:
     jobs: dict[str, MemoryJob] = field(default_factory=dict[str, MemoryJob])
     turn_jobs: list[str] = field(default_factory=list[str])
     usage: dict[str, int] = field(default_factory=dict[str, int])
+    _shown: tuple[LogRecord, ...] = ()
+    _read: int = 0
+    _unsettled: dict[str, CallRow] = field(default_factory=dict[str, CallRow])
 
     # -- what arrives -------------------------------------------------------------------------------------------------
 
@@ -216,7 +219,7 @@ class MemorySession:
 
     def expire(self) -> list[str]:
         """Give up the calls whose time is over, and return them; end the delays that are over, which wakes their turn."""
-        due = [r for r in self.rows.values() if r.waiting and r.deadline_ms is not None and r.deadline_ms <= self.clock.now_ms()]
+        due = [r for r in self.waiting if r.deadline_ms is not None and r.deadline_ms <= self.clock.now_ms()]
         for row in due:
             self.settle(row, "timeout", None)
             if not row.awaited:
@@ -227,9 +230,28 @@ class MemorySession:
     # -- what the transitions share -----------------------------------------------------------------------------------
 
     @property
+    def entries(self) -> tuple[LogRecord, ...]:
+        """What of the log a model may see. Only what is new since the last time is looked at."""
+        new = self.log[self._read :]
+        if new:
+            self._shown = visible((), self.log) if unfolds(self._shown, new) else visible(self._shown, new)
+            self._read = len(self.log)
+        return self._shown
+
+    def keep(self, row: CallRow) -> None:
+        """Take in a new call, or a delay."""
+        self.rows[row.call] = self._unsettled[row.call] = row
+
+    @property
+    def waiting(self) -> list[CallRow]:
+        """The calls and delays that are parked without an outcome, oldest first, however many there ever were."""
+        self._unsettled = {call: row for call, row in self._unsettled.items() if row.outcome is None}
+        return [row for row in self._unsettled.values() if row.waiting]
+
+    @property
     def awaiting(self) -> int:
         """How many parked calls hold the turn."""
-        return sum(1 for r in self.rows.values() if r.awaited and r.waiting)
+        return sum(1 for r in self.waiting if r.awaited)
 
     @property
     def wakes(self) -> bool:
@@ -257,7 +279,7 @@ class MemorySession:
 
     def cancel_calls(self, *, answered: bool = False) -> None:
         """Give the parked calls of the cancelled turn up; with `answered` those alone that a placeholder answered."""
-        for row in [r for r in self.rows.values() if r.waiting and r.turn == self.turn and (r.answered or not answered)]:
+        for row in [r for r in self.waiting if r.turn == self.turn and (r.answered or not answered)]:
             self.settle(row, "cancelled", None)
             if row.answered and not row.only_wakes:
                 self.inbox.append(Item("note", wake=False, body={}, call=row.call, outcome="cancelled"))
@@ -271,8 +293,8 @@ class MemorySession:
 
     def overtake(self) -> None:
         """Let a user who writes again go first."""
-        for row in self.rows.values():
-            if row.awaited and row.waiting and not row.only_wakes:
+        for row in self.waiting:
+            if row.awaited and not row.only_wakes:
                 if row.kind == "approval":
                     self.settle(row, "superseded", None)
                 else:
@@ -288,9 +310,9 @@ class MemorySession:
 
     def parked(self) -> Sequence[CallRow]:
         """Return the calls that wait outside, oldest first."""
-        return [r for r in self.rows.values() if r.waiting and not r.only_wakes]
+        return [r for r in self.waiting if not r.only_wakes]
 
     @property
     def next_due_ms(self) -> int | None:
         """When the first of the delays that hold the turn is over; None when none does."""
-        return min((r.deadline_ms for r in self.rows.values() if r.waiting and r.only_wakes and r.deadline_ms is not None), default=None)
+        return min((r.deadline_ms for r in self.waiting if r.only_wakes and r.deadline_ms is not None), default=None)

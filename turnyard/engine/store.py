@@ -15,7 +15,7 @@ from turnyard.engine.memory import MemorySession
 from turnyard.errors import FenceLost
 from turnyard.ports import Settled
 from turnyard.records.commit import Commit, TurnView
-from turnyard.records.log import LogRecord, visible
+from turnyard.records.log import LogRecord
 from turnyard.records.notices import Notice, live, shown_notice
 
 
@@ -60,7 +60,7 @@ class MemoryStore:
 
     async def notices(self) -> Sequence[Notice]:
         """Return the notices that matter now."""
-        shown = [notice for record in visible((), self.session.log) if (notice := shown_notice(record)) is not None]
+        shown = [notice for record in self.session.entries if (notice := shown_notice(record)) is not None]
         return live([*shown, *self.session.unshown()], self.session.clock.now_ms())
 
     async def outcome(self, call: str, outcome: str, body: dict[str, Any]) -> Settled:
@@ -73,7 +73,7 @@ class MemoryStore:
 
     async def entries(self) -> Sequence[LogRecord]:
         """Return what a model may see."""
-        return [replace(record, body=copy.deepcopy(record.body)) for record in visible((), self.session.log)]
+        return [replace(record, body=copy.deepcopy(record.body)) for record in self.session.entries]
 
     async def entry(self, seq: int) -> LogRecord | None:
         """Return one record of the log."""

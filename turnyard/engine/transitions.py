@@ -28,7 +28,7 @@ from turnyard.records.commit import (
     Wait,
     encode_state,
 )
-from turnyard.records.log import ASSISTANT, CALL, CLEARED, NOTICE, RESULT, USER, LogRecord, visible
+from turnyard.records.log import ASSISTANT, CALL, CLEARED, NOTICE, RESULT, USER, LogRecord
 
 
 def begin(s: MemorySession) -> TurnView | None:
@@ -139,7 +139,7 @@ def _append(s: MemorySession, part: Part) -> None:
         s.append(LogRecord(0, CLEARED, group_key=part.group_key))
     elif isinstance(part, Say):
         s.append(LogRecord(0, ASSISTANT, body=part.body))
-        free = max(0, MOST_CALLS - sum(1 for row in s.rows.values() if row.waiting))
+        free = max(0, MOST_CALLS - len(s.waiting))
         for call in part.calls[:free]:
             _declare(s, call)
         _refuse(s, part.calls[free:])
@@ -157,7 +157,7 @@ def _append(s: MemorySession, part: Part) -> None:
 def _declare(s: MemorySession, call: NewCall) -> None:
     s.append(LogRecord(0, CALL, call=call.id, kind=call.kind, body=call.body))
     jobs = tuple(s.turn_jobs)
-    s.rows[call.id] = CallRow(call.id, call.body["name"], call.kind, s.turn, jobs, call.awaited, call.idempotent, call.body["args"])
+    s.keep(CallRow(call.id, call.body["name"], call.kind, s.turn, jobs, call.awaited, call.idempotent, call.body["args"]))
     s.pending.append(call.id)
     for job in jobs:
         s.jobs[job].open += 1
@@ -208,8 +208,7 @@ def _start(s: MemorySession, change: Commit) -> None:
 def _wait(s: MemorySession, wait: Wait) -> None:
     if wait.id not in s.rows:
         due_ms = s.clock.now_ms() + wait.delay_ms
-        row = CallRow(wait.id, "", wait.kind, s.turn, (), awaited=True, idempotent=False, args={}, state="parked", deadline_ms=due_ms)
-        s.rows[wait.id] = row
+        s.keep(CallRow(wait.id, "", wait.kind, s.turn, (), awaited=True, idempotent=False, args={}, state="parked", deadline_ms=due_ms))
 
 
 def _end(s: MemorySession, change: Commit) -> None:
@@ -288,7 +287,7 @@ def _view(s: MemorySession, mine: frozenset[str]) -> TurnView:
         turn=s.turn,
         epoch=s.epoch,
         rev=s.rev,
-        entries=visible((), s.log),
+        entries=s.entries,
         rows=rows,
         mine=frozenset(r.call for r in rows if r.call in mine and r.state == "started"),
         cancel=s.cancel,

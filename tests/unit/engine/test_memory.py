@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from turnyard.engine import transitions
 from turnyard.engine.memory import MemorySession
 from turnyard.errors import Diverged
 from turnyard.records.commit import PLACEHOLDER, Answer, Commit, NewCall, Note, Park, Say, TurnView
-from turnyard.records.log import ASSISTANT, CALL, NOTICE, RESULT, USER
+from turnyard.records.log import ASSISTANT, CALL, CLEARED, COMPACTION, NOTICE, RESULT, STRIKE, USER, LogRecord, visible
 from turnyard.testing import ManualClock
 
 
@@ -243,3 +246,36 @@ def test_a_failed_turn_fails_its_jobs_with_the_reason() -> None:
     failure = {"code": "step_limit", "message": "x", "retryable": False, "ref": None}
     transitions.commit(s, begun(s, "a", "b"), Commit(ending="finish", failure=failure))
     assert [(j.state, j.error) for j in s.jobs.values()] == [("failed", failure)] * 2
+
+
+WRITTEN = st.one_of(
+    st.sampled_from([LogRecord(0, USER, body={"text": "hi"}), LogRecord(0, ASSISTANT, body={"text": "yes"}), LogRecord(0, "turn/end")]),
+    st.sampled_from([LogRecord(0, kind, group_key=key, body={"text": "news"}) for kind in (NOTICE, CLEARED) for key in ("g\na", "g\nb")]),
+    st.lists(st.integers(1, 20), min_size=1, max_size=3).map(lambda seqs: LogRecord(0, STRIKE, seqs=tuple(seqs))),
+    st.tuples(st.integers(1, 20), st.integers(0, 5)).map(
+        lambda span: LogRecord(0, COMPACTION, body={"text": "before", "at": span[0], "spans": [[span[0], sum(span)]]})
+    ),
+)
+
+
+def of_the_past(record: LogRecord, log: list[LogRecord]) -> LogRecord:
+    """A strike and a summary are of what is in the log already; a summary of a summary stands for all that this one did."""
+    if not (past := len(log)):
+        return LogRecord(0, USER, body={"text": "hi"})
+    if record.type == STRIKE:
+        return replace(record, seqs=tuple(1 + seq % past for seq in record.seqs))
+    if record.type == COMPACTION:
+        first, last = sorted(1 + seq % past for seq in record.body["spans"][0])
+        spans = [[first, last], *(span for r in log[first - 1 : last] if r.type == COMPACTION for span in r.body["spans"])]
+        return replace(record, body={"text": "before", "at": min(span[0] for span in spans), "spans": spans})
+    return record
+
+
+@given(st.lists(st.tuples(WRITTEN, st.booleans()), max_size=30))
+def test_what_is_visible_never_depends_on_when_it_was_looked_at(written: list[tuple[LogRecord, bool]]) -> None:
+    s = fresh()
+    for record, looked in written:
+        s.append(of_the_past(record, s.log))
+        if looked:
+            assert s.entries == visible((), s.log)
+    assert s.entries == visible((), s.log)
