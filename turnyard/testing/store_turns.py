@@ -118,3 +118,14 @@ class TurnRules(StoreTest):
         again = {**marker.body, "text": "all of it", "at": lowest, "spans": [[1, marker.seq]], "count": 5}
         view = await other.commit(view, Commit(append=(Note(COMPACTION, again),), low=view.entries[-1].seq))
         assert words(view.entries) == words(await store.entries()) == ["all of it", "5"]
+
+    async def test_what_arrives_while_a_summary_is_made_waits_for_the_next_claim_and_none_of_it_is_lost(self) -> None:
+        store, other = await self.open(), await self.open()
+        view = await long_turn(store)
+        await other.publish({"text": "more"})
+        await other.notice({"text": "disk full"}, group="disk", key="sda")
+        assert await other.pending() == 1
+        view = await store.commit(view, Commit(append=(summary(view, 5),), low=view.last_seq + 1))
+        assert words(view.entries) == ["summed up"]
+        view = await store.commit(view, Commit(claim=True))
+        assert words(view.entries) == words((await begun(store)).entries) == ["summed up", "more", "disk full"]

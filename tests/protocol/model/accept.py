@@ -42,8 +42,9 @@ def stamped(shard: State, event: State) -> State:
 
 
 def cancel_of_all(shard: State, rules: Rules, event: State) -> bool:
-    """Empty the queues if the cancel asks for all and something waits; tell whether that is so."""
-    if not event.get("all") or not queued(shard, event["sid"]):
+    """Empty the queues if the cancel asks for all and something waits, be it void already; tell whether that is so."""
+    void = any(e.get("void") and e["sid"] == event["sid"] and shard["j"][e["mid"]]["state"] == "queued" for e in shard["ingress"])
+    if not event.get("all") or not (void or queued(shard, event["sid"])):
         return False
     if rules.cancel_all:
         clear_queues(shard, rules, event["sid"])
