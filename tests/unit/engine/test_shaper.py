@@ -229,10 +229,14 @@ def test_folding_again_and_again_keeps_one_live_summary_and_every_entry_can_be_r
     assert read_entry(session.log, 1, 0, 5).endswith("\nq0 aa")
 
 
+@pytest.mark.spec("turn-33")
 def test_a_single_summary_is_nothing_to_fold() -> None:
     session, shaper = four_and_a_question(), Shaper(TIGHT)
     build(session, shaper)
-    made = built(shaper, session, fold="force")
+    session.add(said(0, "x"), asked(0, "p"), got(0, "p", None, outcome="placeholder"), user(0, "still?"))
+    assert len(build(session, shaper, fold="force", summary="s")[1]) == 1
+    made = built(shaper, session, fold="force")  # between the summary and the tail stands what must be kept
+    assert [m["role"] for m in made.messages] == ["user", "assistant", "tool", "user"]
     assert made.nothing_to_fold
     assert shaper.build(session.view, fold="force") == made
 
