@@ -87,6 +87,20 @@ async def test_a_summary_that_failed_for_a_while_is_asked_for_again_and_its_even
     ]  # fmt: skip
 
 
+@pytest.mark.spec("runner-22")
+async def test_an_abort_during_the_wait_ends_it_at_once_and_in_the_log() -> None:
+    clock, model = ManualClock(), Troubled(BUSY)
+    talk = session(model, clock)
+    running = asyncio.ensure_future(talk.prompt("hi"))
+    await clock.advance(0.5)
+    assert (talk.memory.state, len(model.asked)) == ("parked", 1)
+    talk.abort()
+    await clock.advance(0)
+    assert running.done()
+    assert (await running).state == "cancelled"
+    assert told(talk) == [("retry/start", 1), ("retry/end", False)]
+
+
 async def test_a_request_the_model_finds_too_long_is_folded_and_sent_again_once() -> None:
     clock, model = ManualClock(), Troubled(LONG)
     talk = await grown(model, clock)
