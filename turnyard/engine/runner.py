@@ -95,6 +95,7 @@ class Performer:
         self._builder = means.builder()
         self._run = run_within(means.layers.tool, means.run)
         self._system: tuple[str, str] | None = None
+        self._folded: bool | None = None  # looked up once: after that only this performer's own folds can change it
         self._running: dict[str, asyncio.Task[ToolResult | Parked]] = {}
 
     @property
@@ -165,9 +166,12 @@ class Performer:
 
     def _offered(self, view: TurnView) -> Sequence[ToolSpec]:
         """Return the tools of a request. The reader of what is shortened joins them once there is a summary."""
-        means = self._means
-        folded = means.reader is not None and any(e.type == COMPACTION for e in view.entries)
-        return (*means.tools, means.reader) if folded and means.reader else means.tools
+        tools, reader = self._means.tools, self._means.reader
+        if reader is None:
+            return tools
+        if self._folded is None:
+            self._folded = any(e.type == COMPACTION for e in view.entries)
+        return (*tools, reader) if self._folded else tools
 
     def _with_reader(self, offered: Sequence[ToolSpec], built: Built) -> Sequence[ToolSpec]:
         reader = self._means.reader
@@ -176,7 +180,11 @@ class Performer:
     async def _summarise(self, view: TurnView, fold: Fold) -> Summary | Failure:
         means = self._means
         result = await self._answer(view, means.summarisers or means.models, ModelRequest("", fold.messages, (), {}, fold.key), aside=True)
-        return result if isinstance(result, Failure) else self._builder.summary_of(fold, result[0].text, usage=result[0].usage)
+        if isinstance(result, Failure):
+            return result
+        summary = self._builder.summary_of(fold, result[0].text, usage=result[0].usage)
+        self._folded = self._folded or isinstance(summary, Summary)
+        return summary
 
     async def _hooks(self, view: TurnView, effect: AskHooks) -> HookAnswer | Failure:
         if self._means.stopping is None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.unit.engine.logs import TURN, batch, noticed, row, user, view
-from turnyard.engine.effects import AskModel, Failure, ModelAnswer, NoEffect, Parked, RunBatch, RunTool, ToolResult
+from tests.unit.engine.logs import TURN, batch, folded, noticed, row, user, view
+from turnyard.engine.effects import AskModel, Failure, Fold, ModelAnswer, NoEffect, Parked, RunBatch, RunTool, Summary, ToolResult
+from turnyard.engine.frame import Built
 from turnyard.engine.runner import Means, Model, Performer
 from turnyard.errors import ModelError
 from turnyard.ports import Delta, Done, ModelRequest, ToolSpec
 from turnyard.records.commit import Commit, TurnView
+from turnyard.records.log import LogRecord
 from turnyard.testing import ScriptedModel, wait_until
 
 ASK = AskModel("turn_1:1")
@@ -169,3 +171,31 @@ async def test_cancelling_a_batch_stops_all_its_calls() -> None:
     with pytest.raises(asyncio.CancelledError):
         await performing
     assert calls.stopped == ["c1", "c2"]
+
+
+async def test_the_reader_is_offered_from_the_first_summary_on_that_the_log_has_or_the_turn_makes() -> None:
+    reader = ToolSpec("read_entry", "Read.", {})
+    marker = folded(3)
+
+    class Builder:
+        """Folds once, then builds."""
+
+        folds = 1
+
+        def build(self, entries: Sequence[LogRecord], *, system: str, tools: Sequence[ToolSpec], fold: str = "auto") -> Built | Fold:
+            if fold == "force" and self.folds:
+                self.folds = 0
+                return Fold("", ({"role": "user", "content": "sum up"},), ((1, 1),), 1, 2, 1, 9, 3)
+            return Built([{"role": "user", "content": "hi"}], 1)
+
+        def summary_of(self, fold: Fold, text: str, *, usage: dict[str, int] | None = None) -> Summary:
+            return Summary(text, 4, usage)
+
+    model = ScriptedModel(["a"])
+    performer = Performer(means(model, reader=reader, builder=Builder))
+    await performer.perform(view(user(1)), ASK)
+    done, result = await performer.perform(view(user(1)), replace(ASK, fold="force"))
+    assert (isinstance(done, Fold), isinstance(result, Summary)) == (True, True)
+    await performer.perform(view(marker, user(4)), ASK)
+    await Performer(means(model, reader=reader, builder=Builder)).perform(view(marker, user(4)), ASK)
+    assert [reader in r.tools for r in model.requests] == [False, False, True, True]
