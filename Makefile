@@ -13,7 +13,7 @@ WORKERS ?= auto
 ARGS ?=
 SOURCES := $(wildcard turnyard dispatcher workers platforms tests benches examples hatch_build.py)
 
-.PHONY: help setup demo test topologies check format bench chaos mutations sweep spec wheel lock clean
+.PHONY: help setup demo test thorough topologies check format bench chaos mutations sweep spec wheel lock clean
 
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -33,6 +33,9 @@ demo: setup ## a whole yard on this machine: a turn, a lifted tool, a notice, a 
 
 test: setup ## every test, in parallel (ARGS='-k lease' narrows, WORKERS=0 for one process)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+
+thorough: setup ## the properties of engine and records with 2,000 examples each, ten times as many as in `make test` (ARGS='-k shaper' narrows)
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -q -n $(WORKERS) --timeout 900 $(shell grep -rlE --include='test_*.py' '^from hypothesis' tests/unit) $(ARGS)
 
 topologies: setup ## the protocol and role suites once more, on a Redis Cluster of three masters
 	TURNYARD_TEST_TOPOLOGY=cluster $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests/contract $(wildcard tests/protocol/test_script_*.py \

@@ -41,3 +41,10 @@ def test_the_local_agent_streams_is_steered_waits_and_compacts_without_a_server_
     done = subprocess.run([sys.executable, "-c", RUN], cwd=root, env=env, capture_output=True, text=True, check=False, timeout=30)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == SHOWN
+
+
+def test_the_strategy_of_the_page_on_strategies_runs_and_says_what_the_page_says(root: Path) -> None:
+    page = (root / "docs" / "strategies.md").read_text(encoding="utf-8")
+    code, said = (page.partition(f"```{language}\n")[2].partition("```")[0] for language in ("python", "text"))
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False, timeout=30)
+    assert (done.stdout, done.returncode) == (said, 0), done.stderr
