@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from turnyard.engine.budget import carry
 from turnyard.engine.effects import Fold, Summary
-from turnyard.engine.folding import count_fold
+from turnyard.engine.folding import count_fold, marker_body
 from turnyard.engine.guards import notice
 from turnyard.engine.progress import Progress
 from turnyard.engine.recovery import after_summary
@@ -20,17 +20,8 @@ from turnyard.records.log import COMPACTION
 
 def after_fold(view: TurnView, fold: Fold, summary: Summary) -> Commit:
     """Return the commit that puts the summary in the place of its stretch."""
-    body = {
-        "text": summary.text,
-        "at": fold.at,
-        "spans": [list(span) for span in fold.spans],
-        "count": fold.count,
-        "before": fold.before,
-        "after": summary.after,
-        "more": fold.more,
-    }
     progress, events = after_summary(carry(Progress.of(view), view, spans=fold.spans, usage=summary.usage))
     folds, thrash = count_fold(view.entries, progress.folds)
-    append = (Note(COMPACTION, body), *events, *((notice("thrash", thrash),) if thrash else ()))
+    append = (Note(COMPACTION, marker_body(fold, summary)), *events, *((notice("thrash", thrash),) if thrash else ()))
     usage = {f"summary_{name}": n for name, n in (summary.usage or {}).items()} | {"summary_calls": 1}
     return Commit(append=append, low=fold.low, usage=usage, state=replace(progress, folds=folds).into(view.state))
