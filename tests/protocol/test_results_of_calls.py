@@ -45,7 +45,7 @@ async def results(view: TurnView, made: list[NewCall]) -> list[str]:
     ]
 
 
-@pytest.mark.spec("rival-13", "rival-24")
+@pytest.mark.spec("rival-13", "rival-24", "L34")
 async def test_the_result_of_a_child_reaches_a_parent_that_is_busy_for_half_an_hour_and_disturbs_nothing(scene: Scene) -> None:
     owner = await scene.worker()
     view, children, tool = await with_detached(scene, owner, 1, "child")

@@ -61,7 +61,7 @@ STAGES: dict[str, tuple[str, Ready]] = {
 }
 
 
-@pytest.mark.spec("I15", "runner-16")
+@pytest.mark.spec("I15", "runner-16", "L30")
 @pytest.mark.parametrize("stage", STAGES)
 async def test_once_a_stop_is_done_no_tool_starts_and_the_next_message_is_answered(
     deployment: Deployment, visitor: Talk, stage: str

@@ -17,7 +17,7 @@ NAPS = 4
 IMPATIENT = {"TURNYARD__TIMING__QUANTUM_MS": "100", "TURNYARD__LIMITS__MAX_CONCURRENT_TURNS": "1"}
 
 
-@pytest.mark.spec("turn-42")
+@pytest.mark.spec("turn-42", "L31")
 async def test_after_a_crash_another_worker_goes_on_with_the_second_tool_and_the_first_is_not_run_again(
     talk: Talk, clean: str, roles: Roles, app: SampleApp
 ) -> None:

@@ -15,6 +15,7 @@ from turnyard.state import upkeep
 from turnyard.testing import wait_until
 
 
+@pytest.mark.spec("L33")
 async def test_a_killed_child_is_replaced_and_another_finishes_its_turn(talk: Talk, clean: str, roles: Roles, app: SampleApp) -> None:
     slow = {"TURNYARD__TIMING__LEASE_MS": "60000"}
     roles.dispatcher(clean, env=slow)
