@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from turnyard.engine.budget import Notice, Spent, Stop, Verdict, judge
-from turnyard.engine.decide import decide
+from turnyard.engine.decide import Decided, decide
 from turnyard.engine.effects import AskModel, Effect, Failure, ModelAnswer, NoEffect, ToolTable
 from turnyard.engine.guards import REPETITION, check_cuts, check_loop, one_copy
 from turnyard.engine.history import has_called
@@ -53,9 +53,15 @@ def stop_of(view: TurnView, facts: ToolTable) -> Stop | None:
 
 
 def _verdict(view: TurnView, facts: ToolTable) -> Verdict:
-    """Return what the agent's limits say, else what the strategy's own say."""
+    """Return what the agent's limits and the strategy's own say: any stop comes before any notice."""
     spent = Spent.of(view)
-    return judge(view, facts.bounds, spent) or facts.strategy.limit(spent)
+    ours = judge(view, facts.bounds, spent)
+    if isinstance(ours, Stop):
+        return ours
+    own = facts.strategy.limit(spent)
+    if ours is None or isinstance(own, Stop):
+        return own
+    return ours if own is None else Notice("\n\n".join(text for text in (ours.text, own.text) if text), ours.warned)
 
 
 def answer_commit(view: TurnView, effect: AskModel, answer: ModelAnswer, facts: ToolTable, *, unseen: Iterable[LogRecord]) -> Commit:
@@ -77,11 +83,23 @@ def answer_commit(view: TurnView, effect: AskModel, answer: ModelAnswer, facts: 
     return replace(change, state=progress.into(view.state if change.state is None else change.state))
 
 
+def outright(view: TurnView, facts: ToolTable, decided: Decided) -> Commit:
+    """Return the commit of a decision that no answer was taken for. With hooks they are asked before it ends the turn."""
+    change = carry_out(view, facts, decided)
+    if not _is_over(facts, change):
+        return change
+    return replace(change, ending="none", claim=True, state=replace(Progress.of(view), over=1).into(decided.held))
+
+
+def _is_over(facts: ToolTable, change: Commit) -> bool:
+    return facts.hooks and change.ending == "finish" and change.failure is None
+
+
 def _said(view: TurnView, facts: ToolTable, answer: ModelAnswer) -> tuple[Commit, bool]:
     """Return the commit of an answer, and whether the turn is over once the hooks were asked, which comes first."""
     decided = decide(view, facts.strategy, answer.done)
     change = carry_out(view, facts, decided, answer)
-    if facts.hooks and change.ending == "finish" and change.failure is None:
+    if _is_over(facts, change):
         return replace(change, ending="none", claim=True, state=decided.state(view)), True
     return change, False
 

@@ -52,7 +52,7 @@ def starts(view: TurnView, facts: ToolTable, calls: tuple[NewCall, ...]) -> tupl
 
 
 def _question(ident: str, asked: Question) -> NewCall:
-    args = {"key": asked.key, **asked.body}
+    args = {**asked.body, "key": asked.key}
     body: dict[str, Any] = {"name": QUESTION, "args": args, "provider_id": ident}
     if asked.expires_in_ms is not None:
         body["expires_in_ms"] = asked.expires_in_ms

@@ -146,16 +146,26 @@ def after_summary(progress: Progress) -> tuple[Progress, tuple[Note, ...]]:
 
 def after_answer(progress: Progress) -> tuple[Progress, tuple[Note, ...]]:
     """Return the progress after the model answered, and the events that go into the commit of the answer."""
-    if not (progress.retries or progress.errors or progress.overflow):
+    if not (progress.retries or progress.fold_retries or progress.errors or progress.overflow):
         return progress, ()
-    rest = replace(progress, retries=0, errors=0, overflow=0, too_long="")
-    return rest, _ASK.ended(progress, None)
+    rest = replace(progress, retries=0, fold_retries=0, errors=0, overflow=0, too_long="")
+    return rest, (*_SUMMARY.ended(progress, "no summary is needed any more"), *_ASK.ended(progress, None))
 
 
 def closing_events(view: TurnView, error: str = "cancelled") -> tuple[Note, ...]:
     """Return the events that end what a cancelled or failing turn had begun."""
     progress = Progress.of(view)
     return (*_SUMMARY.ended(progress, error), *_ASK.ended(progress, error))
+
+
+def closed(view: TurnView, change: Commit) -> Commit:
+    """Return a step's commit so that no series of retries outlives its turn."""
+    if change.ending != "finish":
+        return change
+    told = {part.type for part in change.append if isinstance(part, Note)}
+    error = change.failure["message"] if change.failure else "cancelled" if change.closing else "the turn ended before the next try"
+    missing = tuple(event for event in closing_events(view, error) if event.type not in told)
+    return replace(change, append=(*missing, *change.append)) if missing else change
 
 
 # -- a strategy that raises -------------------------------------------------------------------------------------------

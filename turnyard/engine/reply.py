@@ -10,6 +10,8 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
+import orjson
+
 from turnyard.engine.calls import declare, starts
 from turnyard.engine.decide import Decided
 from turnyard.engine.effects import Failure, ModelAnswer, ToolTable
@@ -84,7 +86,7 @@ def _change(view: TurnView, facts: ToolTable, decided: Decided, said: dict[str, 
         case Continue(notes=notes):
             return Commit(append=(*answer, *(_notice(_STRATEGY, text) for text in notes)), claim=True)
         case Sleep(delay_ms=delay_ms):
-            wait = Wait(ids.wait_id(view.store, view.turn, view.rev + 1), "timer", delay_ms)
+            wait = Wait(ids.wait_id(view.store, view.turn, view.rev + 1), "timer", max(0, int(delay_ms)))
             return Commit(append=answer, wait=(wait,), ending="park")
         case Fail(code=code, message=message):
             return replace(fail(view, Failure(code, message)), append=answer)
@@ -108,7 +110,7 @@ def _finish(view: TurnView, facts: ToolTable, output: Any, said: dict[str, Any] 
     """Return the commit that ends the turn, or sends its reply back."""
     if output is not None:
         text = output if isinstance(output, str) else ""
-        return _ended(view, (said or _own(text)) | {"output": output})
+        return _ended(view, (said or _own(text)) | {"output": _given(facts, output)})
     if said is None:
         return _ended(view)
     terminal = facts.forced_terminal
@@ -122,6 +124,17 @@ def _finish(view: TurnView, facts: ToolTable, output: Any, said: dict[str, Any] 
         except ValueError as error:
             return _unfit(view, Say(said), str(error))
     return _ended(view, said)
+
+
+def _given(facts: ToolTable, output: Any) -> Any:
+    """Return the output that a strategy ends a turn with as JSON."""
+    try:
+        raw = orjson.dumps(output)
+        return orjson.loads(raw) if facts.read_output is None else facts.read_output(raw.decode())
+    except TypeError as error:
+        raise StrategyError(f"strategy {facts.strategy.name}: the output it ends with is no JSON ({error})") from error
+    except ValueError as error:
+        raise StrategyError(f"strategy {facts.strategy.name}: the output it ends with does not fit the agent's: {error}") from error
 
 
 def _ended(view: TurnView, said: dict[str, Any] | None = None) -> Commit:

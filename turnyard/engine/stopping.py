@@ -14,6 +14,7 @@ from typing import Literal
 from turnyard.engine.bounds import Bounds
 from turnyard.engine.budget import Spent, Stop, budget_of
 from turnyard.engine.effects import AskHooks, Effect, Failure, HookAnswer, NoEffect
+from turnyard.engine.history import unseen
 from turnyard.engine.progress import Progress
 from turnyard.engine.reply import fail, lanes
 from turnyard.records.commit import Commit, Note, TurnView
@@ -23,17 +24,19 @@ Reason = Literal["no_calls", "step_limit", "budget"]
 
 
 def segment_over(view: TurnView, bounds: Bounds) -> bool:
-    """Tell whether the open segment has had as many model calls as one may have."""
+    """Tell whether the open segment has had as many model calls as one may have; a message of the user that is unread begins another."""
     most = bounds.segment_steps
-    return most is not None and Spent.of(view).model_calls - Progress.of(view).segment >= most
+    if most is None or Spent.of(view).model_calls - Progress.of(view).segment < most:
+        return False
+    return not any(e.type == USER for e in unseen(view))
 
 
-def reset_by(progress: Progress, view: TurnView, unseen: Iterable[LogRecord], *, counted: bool) -> Progress:
-    """Return the progress after an answer to `unseen`: a message of the user among it began a new count of steps.
+def reset_by(progress: Progress, view: TurnView, read: Iterable[LogRecord], *, counted: bool) -> Progress:
+    """Return the progress after an answer to `read`: a message of the user among it began a new count of steps.
 
     `counted` False: nobody asks for the count, and nothing is stored for it.
     """
-    if not counted or not any(e.type == USER for e in unseen):
+    if not counted or not any(e.type == USER for e in read):
         return progress
     return replace(progress, segment=Spent.of(view).model_calls)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
 from turnyard.engine.budget import Spent, Verdict
-from turnyard.errors import ConfigError
+from turnyard.errors import AgentVersionGone, ConfigError
 from turnyard.ports import AskedCall, Done
 from turnyard.records.commit import TurnView
 
@@ -119,12 +119,13 @@ class Strategy(Generic[S]):
         return state
 
     def decode(self, version: int, value: Any) -> S:
-        """Return the state that `encode` of that version wrote.
+        """Return the state that `encode` of that version wrote; as it is written, only that of this version is known.
 
         Raises:
             AgentVersionGone: this version cannot go on with it; the turn fails with that code.
         """
-        del version
+        if version != self.version:
+            raise AgentVersionGone(f"strategy {self.name} has version {self.version} and does not read the state of version {version}")
         return value
 
 

@@ -8,7 +8,7 @@ one effect whose commit is missing.
 
 from __future__ import annotations
 
-from turnyard.engine.asking import answer_commit, ask_effect, stop_of
+from turnyard.engine.asking import answer_commit, ask_effect, outright, stop_of
 from turnyard.engine.batch import batch_effect, open_batch, result_commit, running_batch
 from turnyard.engine.decide import decide
 from turnyard.engine.effects import (
@@ -31,8 +31,8 @@ from turnyard.engine.folded import after_fold
 from turnyard.engine.history import unseen
 from turnyard.engine.pending import read_pending
 from turnyard.engine.progress import Progress
-from turnyard.engine.recovery import after_failure, closing_events, forgiven
-from turnyard.engine.reply import carry_out, lanes
+from turnyard.engine.recovery import after_failure, closed, forgiven
+from turnyard.engine.reply import lanes
 from turnyard.engine.stopping import after_hooks, at_end
 from turnyard.engine.strategy import Ask, Finish
 from turnyard.records.commit import Commit, TurnView
@@ -41,8 +41,13 @@ from turnyard.records.log import RESULT
 
 def next_effect(view: TurnView, facts: ToolTable) -> Effect:
     """Return the one thing to do now in the turn that `view` shows; it may raise what the strategy raises."""
+    effect = _next(view, facts)
+    return NoEffect(closed(view, effect.commit)) if isinstance(effect, NoEffect) else effect
+
+
+def _next(view: TurnView, facts: ToolTable) -> Effect:
     if view.cancel:
-        return NoEffect(Commit(append=closing_events(view), ending="finish", closing=True, lanes=lanes(view)))
+        return NoEffect(Commit(ending="finish", closing=True, lanes=lanes(view)))
     batch = open_batch(view, facts)
     if (view.drain or view.yield_) and not running_batch(batch):
         return NoEffect(Commit(ending="yield", unstart=tuple(r.call for r in view.rows if r.call in view.mine)))
@@ -62,7 +67,7 @@ def commit_after(view: TurnView, effect: Effect, *, result: Result, facts: ToolT
 
     For a call of a `RunBatch` pass the `RunTool` of that call and the newest view. It may raise what the strategy raises.
     """
-    return forgiven(view, _after(view, effect, result, facts))
+    return closed(view, forgiven(view, _after(view, effect, result, facts)))
 
 
 def _closed(view: TurnView) -> bool:
@@ -78,7 +83,7 @@ def _decided(view: TurnView, facts: ToolTable) -> Effect:
         case Finish(output=None):
             return _end(view, facts)
         case _:
-            return NoEffect(carry_out(view, facts, decided))
+            return NoEffect(outright(view, facts, decided))
 
 
 def _end(view: TurnView, facts: ToolTable) -> Effect:

@@ -20,7 +20,7 @@ Ending = Literal["none", "finish", "park", "yield"]
 Code = Literal["OK", "ALREADY", "FENCED", "DIVERGED", "AWAITS"]
 
 PLACEHOLDER = "placeholder"
-MOST_STATE_BYTES = 16_384
+MOST_STATE_BYTES = 18_432  # 16 KB of a strategy's, and what the kernel counts beside it
 MOST_CALLS = 64
 TOO_MANY_CALLS = {
     "content": "ERROR: 64 calls have no result yet; not executed. Wait for results before you make more.",
@@ -202,7 +202,7 @@ def encode_state(state: dict[str, Any]) -> bytes:
     """Return a turn's state as a store keeps it, b"" for an empty one.
 
     Raises:
-        StateTooLarge: it is over 16 KB as JSON; nothing was written.
+        StateTooLarge: it is over 18 KB as JSON; nothing was written.
     """
     raw = orjson.dumps(state) if state else b""
     if len(raw) > MOST_STATE_BYTES:
