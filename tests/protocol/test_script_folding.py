@@ -170,6 +170,19 @@ async def test_a_commit_clears_what_was_shown_and_leaves_what_waits(scene: Scene
     await scene.reply(view)
 
 
+@pytest.mark.spec("turn-26")
+async def test_a_commit_clears_what_waits_to_be_shown_where_it_says_so(scene: Scene) -> None:
+    owner = await scene.worker()
+    await scene.notice("full")
+    view = await scene.open_turn(owner)
+    await scene.notice("fuller")
+    await scene.notice("hot", key="other")
+    await scene.dispatch()
+    view = await scene.commit(view, append=(Clear("g\nk", unshown=True),), claim=True)
+    assert words(view) == words(await scene.begin_as(owner, view.epoch)) == ["hello", "hot"]
+    await scene.reply(view)
+
+
 # -- a rollback
 
 

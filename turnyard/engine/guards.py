@@ -64,6 +64,12 @@ def notice(key: str, text: str) -> Note:
     return Note(NOTICE, {"text": text, "group": _GROUP, "key": key, "tag": "notice"})
 
 
+def is_own(entry: LogRecord, key: str) -> bool:
+    """Tell whether an entry is a notice of a turn about itself; one that somebody left has its pair in the record, whatever its body says."""
+    named = (entry.body.get("group"), entry.body.get("key")) == (_GROUP, key)
+    return named and entry.type == NOTICE and not entry.group_key
+
+
 def check_cuts(cuts: int) -> Stop | Note:
     """Return what follows an answer that was cut for repeating itself, `cuts` of them in a row by now."""
     if cuts >= MOST_CUTS:
@@ -135,7 +141,7 @@ def _note(one: _Round, entry: LogRecord) -> None:
         # what stands for a pending call names its ids
         content = None if entry.outcome == PLACEHOLDER else body.get("content")
         one.answers[entry.call or ""] = (entry.outcome, content, bool(body.get("is_error")))
-    elif entry.type == NOTICE and (body.get("group"), body.get("key")) == (_GROUP, _LOOP):
+    elif is_own(entry, _LOOP):
         one.told = True
 
 

@@ -15,16 +15,17 @@ import orjson
 from turnyard.engine.calls import declare, starts
 from turnyard.engine.decide import Decided
 from turnyard.engine.effects import Failure, ModelAnswer, ToolTable
+from turnyard.engine.guards import is_own, notice
 from turnyard.engine.history import has_called, of_turn
 from turnyard.engine.strategy import Ask, Call, Continue, Fail, Finish, Sleep
 from turnyard.errors import StrategyError
 from turnyard.records import ids
-from turnyard.records.commit import Commit, Note, Say, TurnView, Wait
-from turnyard.records.log import ASSISTANT, NOTICE, RESULT
+from turnyard.records.commit import Commit, Say, TurnView, Wait
+from turnyard.records.log import ASSISTANT, RESULT
 
 MAX_CORRECTIONS = 2
 CUT_OFF = "the answer was cut off at its length limit, so the call was not executed; make it again with a shorter answer"
-_TURN, _OUTPUT, _STRATEGY = "turn", "output", "strategy"
+_OUTPUT, _STRATEGY, _TERMINAL = "output", "strategy", "terminal"
 _LENGTH = "length"
 _NO_LANE = frozenset({"", "http", "local", "client", "redis", "child"})
 
@@ -84,7 +85,7 @@ def _change(view: TurnView, facts: ToolTable, decided: Decided, said: dict[str, 
         case Finish(output=output):
             return _finish(view, facts, output, said)
         case Continue(notes=notes):
-            return Commit(append=(*answer, *(_notice(_STRATEGY, text) for text in notes)), claim=True)
+            return Commit(append=(*answer, *(notice(_STRATEGY, text) for text in notes)), claim=True)
         case Sleep(delay_ms=delay_ms):
             wait = Wait(ids.wait_id(view.store, view.turn, view.rev + 1), "timer", max(0, int(delay_ms)))
             return Commit(append=answer, wait=(wait,), ending="park")
@@ -117,7 +118,7 @@ def _finish(view: TurnView, facts: ToolTable, output: Any, said: dict[str, Any] 
     if terminal and not has_called(view, terminal):
         # bounded by the model calls of the turn, whose failure names the tool
         text = f"Your reply did not end the session: only a call of {terminal} does. Call it when you are done."
-        return Commit(append=(Say(said), _notice(terminal, text)), claim=True)
+        return Commit(append=(Say(said), notice(_TERMINAL, text)), claim=True)
     if facts.read_output is not None:
         try:
             said["output"] = facts.read_output(said["text"])
@@ -143,18 +144,14 @@ def _ended(view: TurnView, said: dict[str, Any] | None = None) -> Commit:
 
 def _unfit(view: TurnView, said: Say, reason: str) -> Commit:
     """Return the commit for a reply that is not the output the agent must give: corrected, but not for ever."""
-    corrected = sum(1 for e in of_turn(view) if e.type == NOTICE and (e.body.get("group"), e.body.get("key")) == (_TURN, _OUTPUT))
+    corrected = sum(1 for e in of_turn(view) if is_own(e, _OUTPUT))
     if corrected >= MAX_CORRECTIONS:
         failed = Failure("output_invalid", f"after {corrected} corrections the reply still does not fit the output: {reason}")
         return replace(fail(view, failed), append=(said,))
     text = f"Your reply does not fit the required output: {reason}. Reply again with the JSON alone."
-    return Commit(append=(said, _notice(_OUTPUT, text)), claim=True)
+    return Commit(append=(said, notice(_OUTPUT, text)), claim=True)
 
 
 def _own(text: str) -> dict[str, Any]:
     """Return the body of what the strategy says itself: no model was asked for it."""
     return {"text": text, "asked": 0}
-
-
-def _notice(key: str, text: str) -> Note:
-    return Note(NOTICE, {"text": text, "group": _TURN, "key": key, "tag": "notice"})

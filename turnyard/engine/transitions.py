@@ -136,6 +136,8 @@ def _aside(s: MemorySession, item: Item) -> None:
 
 def _append(s: MemorySession, part: Part) -> None:
     if isinstance(part, Clear):
+        if part.unshown:
+            s.inbox = [item for item in s.inbox if item.group_key != part.group_key]
         s.append(LogRecord(0, CLEARED, group_key=part.group_key))
     elif isinstance(part, Say):
         s.append(LogRecord(0, ASSISTANT, body=part.body))

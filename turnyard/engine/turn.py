@@ -8,6 +8,8 @@ one effect whose commit is missing.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from turnyard.engine.asking import answer_commit, ask_effect, outright, stop_of
 from turnyard.engine.batch import batch_effect, open_batch, result_commit, running_batch
 from turnyard.engine.decide import decide
@@ -29,13 +31,13 @@ from turnyard.engine.effects import (
 )
 from turnyard.engine.folded import after_fold
 from turnyard.engine.history import unseen
-from turnyard.engine.pending import read_pending
 from turnyard.engine.progress import Progress
 from turnyard.engine.recovery import after_failure, closed, forgiven
 from turnyard.engine.reply import lanes
+from turnyard.engine.shapes import read_clear, read_pending
 from turnyard.engine.stopping import after_hooks, at_end
 from turnyard.engine.strategy import Ask, Finish
-from turnyard.records.commit import Commit, TurnView
+from turnyard.records.commit import Clear, Commit, TurnView
 from turnyard.records.log import RESULT
 
 
@@ -105,6 +107,12 @@ def _after(view: TurnView, effect: Effect, result: Result, facts: ToolTable) -> 
         case RunTool(row=row), ToolResult() | Parked():
             batch = open_batch(view, facts)
             pending = read_pending(result.content) if isinstance(result, ToolResult) and row.kind == "plain" else None
-            return result_commit(batch, batch[row.call], pending or result)
+            return _clearing(result_commit(batch, batch[row.call], pending or result), result)
         case _:
             raise TypeError(f"{type(effect).__name__} cannot end with {type(result).__name__}")
+
+
+def _clearing(change: Commit, result: ToolResult | Parked) -> Commit:
+    """Return the commit of a result together with the notices that it says to be over, those that nobody was shown yet, too."""
+    pair = read_clear(result.content) if isinstance(result, ToolResult) and not result.is_error else None
+    return change if pair is None else replace(change, append=(Clear(pair, unshown=True), *change.append))

@@ -76,9 +76,13 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Clear:
-    """Take the notices of one group and key, which the log has shown already, out of what a model sees."""
+    """Take the notices of one group and key, which the log has shown already, out of what a model sees.
+
+    With `unshown` those that wait to be shown go, too.
+    """
 
     group_key: str
+    unshown: bool = False
 
 
 Part = Say | Answer | Note | Clear

@@ -138,7 +138,7 @@ def _parking(p: Park) -> tuple[Any, ...]:
 
 def _part(part: Part, body: Any) -> dict[str, Any]:
     if isinstance(part, Clear):
-        return {"t": "clear", "gk": part.group_key}
+        return {"t": "clear", "gk": part.group_key} | ({"un": 1} if part.unshown else {})
     if isinstance(part, Answer):
         out: dict[str, Any] = {"t": "answer", "c": part.call, "o": part.outcome}
         if part.body is not None:

@@ -33,6 +33,11 @@ def warned(entries: list[LogRecord]) -> list[LogRecord]:
     return [*entries, noticed(len(entries) + 1, group="turn", key="loop")]
 
 
+def test_a_notice_that_somebody_left_under_the_names_of_the_warning_is_no_warning() -> None:
+    left = [replace(entry, group_key="turn\nloop") if entry.type == NOTICE else entry for entry in warned(rounds(5))]
+    assert isinstance(check_loop(view(*left)), Note)
+
+
 @given(st.integers(0, NOTICE_AT - 1), st.text(max_size=5))
 def test_fewer_than_five_equal_rounds_are_nothing(count: int, answer: str) -> None:
     assert check_loop(view(*rounds(count, answer=answer))) is None

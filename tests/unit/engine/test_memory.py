@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from turnyard.engine import transitions
 from turnyard.engine.memory import MemorySession
 from turnyard.errors import Diverged
-from turnyard.records.commit import PLACEHOLDER, Answer, Commit, NewCall, Note, Park, Say, TurnView
+from turnyard.records.commit import PLACEHOLDER, Answer, Clear, Commit, NewCall, Note, Park, Say, TurnView
 from turnyard.records.log import ASSISTANT, CALL, CLEARED, COMPACTION, NOTICE, RESULT, STRIKE, USER, LogRecord, visible
 from turnyard.testing import ManualClock
 
@@ -91,6 +91,19 @@ def test_a_commit_that_names_a_call_which_is_not_there_changes_nothing(change: C
     with pytest.raises(Diverged, match="call_nobody"):
         transitions.commit(s, view, change)
     assert (s.rev, s.log) == (view.rev, before)
+
+
+@pytest.mark.parametrize("unshown", [True, False])
+def test_a_commit_clears_the_notices_that_were_shown_and_those_that_wait_where_it_says_so(unshown: bool) -> None:
+    s = fresh()
+    s.notice(text("full"), group="g", key="k")
+    view = begun(s, "hi")
+    s.notice(text("fuller"), group="g", key="k")
+    s.notice(text("hot"), group="g", key="other")
+    view = transitions.commit(s, view, Commit(append=(Clear("g\nk", unshown=unshown),)))
+    assert [e.body["text"] for e in view.entries] == ["hi"]
+    view = transitions.commit(s, view, Commit(claim=True))
+    assert [e.body["text"] for e in view.entries] == (["hi", "hot"] if unshown else ["hi", "fuller", "hot"])
 
 
 def test_a_turn_begins_only_when_there_is_something_to_do() -> None:

@@ -17,7 +17,7 @@ from turnyard.engine.bounds import Bounds
 from turnyard.engine.effects import AskModel, Failure, ModelAnswer, NoEffect, RunTool, ToolResult, ToolTable
 from turnyard.engine.turn import commit_after, next_effect
 from turnyard.ports import AskedCall, Delta, Done, ModelRequest
-from turnyard.records.commit import Commit, NewCall, Note, Say, TurnView
+from turnyard.records.commit import Answer, CallKind, Clear, Commit, NewCall, Note, Say, TurnView
 from turnyard.records.ids import call_id
 from turnyard.records.log import LogRecord
 from turnyard.testing import ScriptedModel
@@ -166,6 +166,30 @@ def test_a_reply_that_does_not_fit_the_output_is_sent_back_twice_and_then_fails(
     assert last.ending == "finish"
     assert (last.failure or {})["code"] == "output_invalid"
     assert isinstance(last.append[0], Say)
+
+
+def test_notices_that_somebody_left_under_the_names_of_a_correction_are_none() -> None:
+    left = [replace(noticed(n, group="turn", key="output"), group_key="turn\noutput") for n in (2, 3, 4)]
+    assert after(view(user(1), *left), text="seven", table=replace(TABLE, read_output=_number)).ending == "none"
+
+
+# -- a result that says that news is over
+
+
+CLEARED_SDA = '{"clear": true, "group_by": "disk", "key": "sda"}'
+
+
+@pytest.mark.parametrize("state", ["plain", "parallel"])
+def test_a_result_in_the_clear_shape_takes_the_notices_of_its_pair_out_and_is_kept_as_it_is(state: CallKind) -> None:
+    open_call = batch(row("c1", state, "started"), mine=("c1",))
+    effect = RunTool(open_call.rows[0], "add", {}, "k")
+    commit = commit_after(open_call, effect, result=ToolResult(CLEARED_SDA), facts=TABLE)
+    clear, answer = commit.append
+    assert clear == Clear("disk\nsda", unshown=True)
+    assert isinstance(answer, Answer)
+    assert (answer.body or {})["content"] == CLEARED_SDA
+    failed = commit_after(open_call, effect, result=ToolResult(CLEARED_SDA, is_error=True), facts=TABLE)
+    assert [type(part) for part in failed.append] == [Answer]
 
 
 # -- a terminal tool

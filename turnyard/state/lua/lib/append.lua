@@ -2,7 +2,7 @@
 -- (task: the effect that goes on at the owner), wait: [[row, retry | timer, ms]], settle: [[call,
 -- outcome, body]], start: [call], tokens: [[call, hash]],
 -- unstart: [call], usage: {name: n}, state: number of a body, 0 for none, low: the oldest entry a model still sees, append: [{t, b, ...}]} where t is say (calls: [{id, k, aw, i, qn, b}]),
--- answer (c, o), clear (gk) or note (type), and b is the number of a body.
+-- answer (c, o), clear (gk, un: unshown ones, too) or note (type), and b is the number of a body.
 local h -- the session that this commit is about
 
 local function body(n) return n and n > 0 and ARGV[7 + n] or nil end
@@ -67,7 +67,9 @@ local function write(a)
   for _, x in ipairs(a.append or {}) do
     if x.t == 'say' then say(x)
     elseif x.t == 'answer' then reply(x)
-    elseif x.t == 'clear' then record(h, h.ts, false, 't', 'notice/cleared', 'u', h.tu, 'gk', x.gk)
+    elseif x.t == 'clear' then
+      if x.un then drop_notice(h, string.match(x.gk, '^([^\n]*)\n(.*)$')) end
+      record(h, h.ts, false, 't', 'notice/cleared', 'u', h.tu, 'gk', x.gk)
     else record(h, h.ts, x.entry == 1, 't', x.type, 'u', h.tu, 's', h.rv, body_of({}, body(x.b))) end
   end
   if a.state then set(h, 'sb', body(a.state) or '') end
