@@ -78,7 +78,8 @@ async def test_what_is_folded_is_not_sent_to_a_worker_that_begins_and_can_be_rea
         found = await read_entry(scene.shard(), view.store, entry.seq)
         assert found is not None
         assert (found.seq, found.type, found.body) == (entry.seq, entry.type, entry.body)
-    assert await read_entry(scene.shard(), view.store, 10_000) is None
+    for seq in (10_000, 0, -5, 2**63, 10**30):
+        assert await read_entry(scene.shard(), view.store, seq) is None
     view = await scene.commit(view, fold(view, 0, 2, "all of it"))
     assert words(view) == words(await scene.begin_as(owner, view.epoch)) == ["all of it"]
     assert len(await read_by_begin(scene, view, owner)) == 1

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Feed", "FeedId", "FeedItem", "Live", "read_entry", "read_log"]
 
+_MOST_SEQ = 2**63 - 1
+
 
 async def read_log(shard: Shard, store: str, *, after: int = 0, limit: int = 100) -> list[LogRecord]:
     """Return up to `limit` records after seq `after`, oldest first; an unknown store has none.
@@ -33,5 +35,7 @@ async def read_entry(shard: Shard, store: str, seq: int) -> LogRecord | None:
     Raises:
         StoreUnavailable: the server did not answer.
     """
+    if not 0 < seq <= _MOST_SEQ:
+        return None  # a model may ask for any number, and the server refuses what cannot be one
     found = await read_log(shard, store, after=seq - 1, limit=1)
     return found[0] if found and found[0].seq == seq else None
