@@ -1,12 +1,12 @@
 """How large a request is with everything around the log, and how it is put together.
 
-Around the log are the system message, the tools, and what is added so that the list is valid or honest: an opening,
-a note on what was left out. The size that is told is that of the list that is returned, to the token.
+Around the log are the system message, the tools, and what is added so that the list is valid or honest: an opening
+and a closing, a note on what was left out. The size that is told is that of the list that is returned, to the token.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from turnyard.engine.render import assembled
 from turnyard.engine.tail import Kept
 from turnyard.engine.tokens import TokenEstimator, message_tokens
 from turnyard.engine.transcript import Part, Shape
-from turnyard.engine.validity import OPENING, Message
+from turnyard.engine.validity import CLOSING, OPENING, Message, closed
 from turnyard.errors import ContextOverflow
 from turnyard.records.log import COMPACTION
 
@@ -44,14 +44,14 @@ class Frame:
     tools_tokens: int
     count: TokenEstimator
 
-    def size(self, shapes: Iterable[Shape], total_tokens: int | None = None) -> int:
+    def size(self, shapes: Sequence[Shape], total_tokens: int | None = None) -> int:
         """Return the size of the request with these shapes, whose own sizes sum up to `total_tokens`, if that is known."""
-        shapes = list(shapes) if total_tokens is None else shapes
         log_tokens = sum(shape.tokens for shape in shapes) if total_tokens is None else total_tokens
         system = message_tokens({"role": "system", "content": self.system}, self.count) if self.system else 0
         first = next((shape.messages[0] for shape in shapes if shape.messages), None)
-        opening = message_tokens(OPENING, self.count) if first is not None and first["role"] == "assistant" else 0
-        return self.tools_tokens + system + log_tokens + opening
+        last = next((shape.messages[-1] for shape in reversed(shapes) if shape.messages), None)
+        added = [around for at, around in ((first, OPENING), (last, CLOSING)) if at is not None and at["role"] == "assistant"]
+        return self.tools_tokens + system + log_tokens + sum(message_tokens(message, self.count) for message in added)
 
     def built(
         self, parts: Sequence[Part], shapes: Sequence[Shape], size_tokens: int, *, before: Shape = _NOTHING, dropped: int = 0
@@ -63,7 +63,7 @@ class Frame:
         messages = [message.copy() for message in before.messages]
         messages += [message.copy() for shape in shapes for message in shape.messages]
         stubbed = sum(_differing(p.whole, shape) for p, shape in zip(parts, shapes, strict=True) if shape is not p.whole)
-        return Built(assembled(self.system, messages), size_tokens, stubbed, dropped)
+        return Built(closed(assembled(self.system, messages)), size_tokens, stubbed, dropped)
 
     def squeezed(self, parts: Sequence[Part], shapes: Sequence[Shape], kept: Kept, limit_tokens: int) -> Built:
         """Return the request with as many of the oldest parts that are not `kept` left out as it takes to fit the limit.

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from turnyard.engine.groups import Group, Grouping
 from turnyard.engine.stubs import stub
 from turnyard.engine.texts import arguments_of, late_text, orphan_text, text_of
-from turnyard.engine.validity import Message, fits_id, opened, paired
+from turnyard.engine.validity import Message, closed, fits_id, opened, paired
 from turnyard.records.log import COMPACTION, RESULT, USER, LogRecord, position
 
 Late = Literal["append", "replace"]
@@ -54,8 +54,9 @@ def render(
     trusted: bool = False,
     late: Late = "append",
     pending: Mapping[str, str] | None = None,
+    asks: bool = True,
 ) -> list[Message]:
-    """Return the messages for one model call.
+    """Return the messages for one model call, or, where that `asks` nothing, to look at: they may end with an answer.
 
     `late` says whether the result of a call that was answered before is a message of its own or takes the place of
     that answer. For `trusted` and `pending` see `Style`. The order is that of the log, whatever the order of `entries`.
@@ -64,7 +65,8 @@ def render(
     for entry in in_order(entries):
         grouping.add(entry)
     style = Style(trusted=trusted, pending=pending or {})
-    return assembled(system, (message for group in grouping.groups for message in group_messages(group, style)))
+    messages = assembled(system, (message for group in grouping.groups for message in group_messages(group, style)))
+    return closed(messages) if asks else messages
 
 
 def in_order(entries: Sequence[LogRecord]) -> Sequence[LogRecord]:

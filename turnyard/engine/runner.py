@@ -189,7 +189,7 @@ class Performer:
     async def _hooks(self, view: TurnView, effect: AskHooks) -> HookAnswer | Failure:
         if self._means.stopping is None:
             return HookAnswer()
-        return await self._means.stopping(view, effect, render(view.entries))
+        return await self._means.stopping(view, effect, render(view.entries, asks=False))
 
     async def _answer(
         self, view: TurnView, models: Sequence[Model], request: ModelRequest, *, aside: bool = False

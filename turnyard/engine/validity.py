@@ -21,6 +21,7 @@ _ROOM = 8  # for a number that tells two ids apart
 _ID = re.compile(rf"[A-Za-z0-9_-]{{1,{_ID_CHARS}}}\Z")
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
 OPENING: Message = {"role": "user", "content": "[the conversation goes on]"}
+CLOSING: Message = {"role": "user", "content": "[go on]"}
 
 
 @dataclass(slots=True)
@@ -45,11 +46,11 @@ def validity(messages: Sequence[Message], *, pending: Mapping[str, str] | None =
     `pending` gives, by call id, the text for a call that is known to be parked; any other call without a result is
     said to be interrupted. The given messages are not changed.
     """
-    return opened(paired(messages, pending=pending))
+    return closed(opened(paired(messages, pending=pending)))
 
 
 def paired(messages: Sequence[Message], *, pending: Mapping[str, str] | None = None) -> list[Message]:
-    """Return the messages with every call and its result together; who speaks first is left as it is."""
+    """Return the messages with every call and its result together; who speaks first and last is left as it is."""
     mended: list[Message] = []
     for line in _merged(_lines(messages)):
         mended.append(line.message)
@@ -61,6 +62,11 @@ def opened(messages: list[Message]) -> list[Message]:
     """Return the messages with one of the user first after the system's, as Anthropic and Gemini want it."""
     at = next((i for i, message in enumerate(messages) if message["role"] not in ("system", "developer")), None)
     return messages if at is None or messages[at]["role"] != "assistant" else [*messages[:at], dict(OPENING), *messages[at:]]
+
+
+def closed(messages: list[Message]) -> list[Message]:
+    """Return the messages with one of the user, or results, last: Gemini refuses what the model said there, and Claude goes on with its sentence."""
+    return [*messages, dict(CLOSING)] if messages and messages[-1]["role"] == "assistant" else messages
 
 
 def fits_id(ident: str | None) -> bool:

@@ -34,13 +34,13 @@ def check_openai(messages: Sequence[Message]) -> list[str]:
 def check_anthropic(messages: Sequence[Message]) -> list[str]:
     """Return what Anthropic has against them: results are the leading run of the user turn after their calls."""
     talk = _talk(messages)
-    return [*_first_is_user(talk), *_pairs(messages), *_neighbours(messages), *_blank_texts(talk)]
+    return [*_ends_are_users(talk), *_pairs(messages), *_neighbours(messages), *_blank_texts(talk)]
 
 
 def check_gemini(messages: Sequence[Message]) -> list[str]:
     """Return what Gemini has against them: a call comes right after a user turn or results, all results in one turn."""
     talk = _talk(messages)
-    return [*_first_is_user(talk), *_pairs(messages), *_neighbours(messages), *_blank_texts(talk), *_function_names(talk)]
+    return [*_ends_are_users(talk), *_pairs(messages), *_neighbours(messages), *_blank_texts(talk), *_function_names(talk)]
 
 
 def _talk(messages: Sequence[Message]) -> list[tuple[int, Message]]:
@@ -111,9 +111,11 @@ def _neighbours(messages: Sequence[Message]) -> Iterator[str]:
             yield f"message {i}: two assistant messages in a row"
 
 
-def _first_is_user(talk: Sequence[tuple[int, Message]]) -> Iterator[str]:
+def _ends_are_users(talk: Sequence[tuple[int, Message]]) -> Iterator[str]:
     if talk and talk[0][1].get("role") != "user":
         yield f"message {talk[0][0]}: the first message is one of {talk[0][1].get('role')}, it must be one of user"
+    if talk and talk[-1][1].get("role") == "assistant" and not talk[-1][1].get("tool_calls"):
+        yield f"message {talk[-1][0]}: the last message is one of assistant, it must be one of user or a result"
 
 
 def _blank_texts(talk: Sequence[tuple[int, Message]]) -> Iterator[str]:

@@ -16,6 +16,7 @@ from turnyard.engine.plan import MAX_ROUNDS, PlanExecute
 from turnyard.ports import AskedCall, Done
 from turnyard.records.log import CALL, NOTICE, RESULT
 from turnyard.testing import ScriptedModel
+from turnyard.testing.checkers import check_gemini
 
 TABLE = ToolTable({"kid": ToolFact("child", awaited=True), "add": ToolFact()}, strategy=PlanExecute())
 NONE = '{"steps": []}'
@@ -118,3 +119,4 @@ async def test_an_app_may_choose_it_by_name() -> None:
     assert (await agent.run("what is twice 21?")).text == "42"
     assert agent.manifest().strategy == "plan_execute"
     assert model.requests[1].messages[-1]["content"] == "42"
+    assert [complaint for request in model.requests for complaint in check_gemini(request.messages)] == []

@@ -53,7 +53,7 @@ def test_the_built_in_roles_pass_and_a_summary_is_seen_as_a_message_of_the_user_
 def test_a_converter_of_ones_own_for_a_built_in_role_changes_the_words_and_keeps_calls_paired() -> None:
     log = [user(1, "hello"), said(2, "sure"), asked(3, "c1"), got(4, "c1", "secret"), said(5, "done")]
     registry = Registry({"tool_result": lambda m: replace(m, text="***"), "user": lambda m: replace(m, text=m.text.upper())})
-    shown = render(registry.shown(log))
+    shown = render(registry.shown(log), asks=False)
     assert [m["content"] for m in shown] == ["HELLO", "sure", "***", "done"]
     assert shown[2]["tool_call_id"] == "c1"
 

@@ -131,7 +131,7 @@ def test_a_message_of_parts_keeps_its_parts_and_an_empty_one_says_so() -> None:
 
 
 def test_a_log_that_was_folded_inside_a_batch_still_pairs() -> None:
-    messages = render([folded(3), got(4, "c9", "orphan"), asked(5, "c1"), said(6, "so")])
+    messages = render([folded(3), got(4, "c9", "orphan"), asked(5, "c1"), said(6, "so")], asks=False)
     assert [m["role"] for m in messages] == ["user", "user", "assistant", "tool", "assistant"]
     assert messages[1]["content"] == "[tool c9] result for an earlier call: orphan"
 

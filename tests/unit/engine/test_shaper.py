@@ -402,5 +402,5 @@ def test_a_late_result_takes_the_place_of_the_placeholder_when_that_is_asked_for
     session.add(got(0, "c1", "<|done|>", aside=True))
     appended, replaced = built(Shaper(), session), built(Shaper(ShaperPolicy(late="replace")), session)
     assert texts(appended)[-1] == "[render c1] result for the earlier pending call: &lt;|done|>"
-    assert [m["content"] for m in replaced.messages[2:]] == ["&lt;|done|>", "ok"]
+    assert [m["content"] for m in replaced.messages[2:]] == ["&lt;|done|>", "ok", "[go on]"]
     assert replaced.messages == render(session.view, late="replace")

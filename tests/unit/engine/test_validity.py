@@ -96,8 +96,8 @@ def test_a_result_has_the_name_of_the_call_it_answers_and_odd_ids_are_made_fit()
     ]
 
 
-def test_an_empty_answer_is_dropped_and_the_talk_begins_with_the_user() -> None:
-    assert outline(validity([model(""), model("hello")])) == ["user:[the conversation goes on]", "assistant:hello"]
+def test_an_empty_answer_is_dropped_and_the_talk_begins_and_ends_with_the_user() -> None:
+    assert outline(validity([model(""), model("hello")])) == ["user:[the conversation goes on]", "assistant:hello", "user:[go on]"]
 
 
 ID = st.sampled_from(["a", "b", "a_0", ""])

@@ -73,6 +73,12 @@ FAULTS: list[tuple[str, list[Message], tuple[Check, ...], str]] = [
         BLANK,
         "message 1: the first message is one of assistant",
     ),
+    (
+        "the model last",
+        [user(), {"role": "assistant", "content": "x"}],
+        BLANK,
+        "message 1: the last message is one of assistant",
+    ),
     ("a result first", [result("a")], ALL, "message 0: a result"),
     ("blank text", [user(" \n")], BLANK, "message 0: blank text"),
     ("a blank part", [user([{"type": "text", "text": ""}])], BLANK, "message 0: no parts, or a part with blank text"),
