@@ -41,6 +41,7 @@ class Surroundings:
 
     `urls` gives the URLs at which a parked call is answered, by call id; `report` passes progress on to followers;
     `older` reads an entry of the session's log that the turn does not show any more, None when there is none.
+    With `keeps` what a call still gives when it is stopped is its result.
     """
 
     version: str = ""
@@ -48,6 +49,7 @@ class Surroundings:
     report: Report = _unheard
     cancelled: Callable[[], bool] = _never
     older: Callable[[TurnView, int], Awaitable[LogRecord | None]] = _nothing_older
+    keeps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +62,11 @@ class Hands:
     around: Surroundings = field(default_factory=Surroundings)
 
     async def run(self, view: TurnView, effect: RunTool) -> ToolResult | Parked:
-        """Run one call; never raises, except CancelledError when this task is cancelled."""
+        """Run one call; never raises, except CancelledError when this task is cancelled, and it gives no result."""
         tool = self.tools.get(effect.name)
         if tool is None:
             return await self._read(view, effect)
-        return read_outcome(await run_tool(tool, effect.args, self.context(view, effect.row, effect.key, tool)))
+        return read_outcome(await run_tool(tool, effect.args, self.context(view, effect.row, effect.key, tool), keep=self.around.keeps))
 
     async def _read(self, view: TurnView, effect: RunTool) -> ToolResult:
         """Read an entry that the model was shown shortened, or that a summary stands for."""

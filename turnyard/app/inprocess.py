@@ -105,7 +105,7 @@ class _Place:
 def _local_agent(base: Agent, settings: Settings, place: _Place) -> LocalAgent:
     """Return what a session needs of the agent `base` under these settings."""
     agent = _variant(base, settings)
-    around = Surroundings(report=place.wires.report, cancelled=place.wires.stopping, older=place.older)
+    around = Surroundings(report=place.wires.report, cancelled=place.wires.stopping, older=place.older, keeps=True)
 
     @asynccontextmanager
     async def scope() -> AsyncGenerator[Means]:

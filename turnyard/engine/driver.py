@@ -6,6 +6,7 @@ has a say, and takes what waits in the queues: steering before each request, fol
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -46,6 +47,7 @@ class Run:
     _stopped: bool = False
     _seen: int = 0
     _began: int = 0
+    _delay: asyncio.Future[None] | None = None
     _means: Means = field(init=False)
     _steps: Steps = field(init=False)
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
@@ -90,6 +92,11 @@ class Run:
         self.error = dict(_CANCELLED)
         self._steps.abort()
 
+    def hurry(self) -> None:
+        """End a delay that holds the turn: nothing is waited for any more."""
+        if self._delay is not None:
+            self._delay.cancel()
+
     def added(self) -> list[Message]:
         """Return the messages that the run added to the transcript."""
         names = {call: row.name for call, row in self.memory.rows.items()}
@@ -104,9 +111,11 @@ class Run:
         self._steps.equip(self.agent.table, self._means)
 
     async def _close(self) -> None:
-        await self._steps.performer.aclose()
-        self._tell()
-        self.shared.narration.end(self.added())
+        try:
+            await self._steps.performer.aclose()
+        finally:
+            self._tell()
+            self.shared.narration.end(self.added())
 
     # -- turn after turn ----------------------------------------------------------------------------------------------
 
@@ -118,10 +127,13 @@ class Run:
                 await self._turn(view)
             elif not await self._more():
                 return
-            # What an abort found outside a turn has woken the turn that waited for it, which is still to be closed.
-            to_close = self.memory.turn and self.memory.state == "ready"
-            if self._stopped or (self._steps.aborted and not to_close):
+            if self._stopped or (self._steps.aborted and not self._to_close()):
                 return
+
+    def _to_close(self) -> bool:
+        """Tell whether an abort found a turn that is still to be closed; one that waits is woken for that."""
+        memory = self.memory
+        return bool(memory.turn) and (memory.state == "ready" or memory.request_cancel())
 
     async def _more(self) -> bool:
         """Bring in what is left to do, though no turn is due; tell whether there was anything."""
@@ -136,12 +148,15 @@ class Run:
         return not self._halted and memory.state == "idle" and take(shared.follow_ups, memory)
 
     async def _wait(self, due_ms: int) -> None:
-        """Wait until a delay that holds the turn is over."""
+        """Wait until a delay that holds the turn is over, or the turn is to end."""
         clock = self.memory.clock
-        await self._steps.stoppable(clock.sleep(max(0, due_ms - clock.now_ms()) / 1000))
-        if self._steps.aborted:
-            self.memory.request_cancel()
-        else:
+        self._delay = delay = asyncio.ensure_future(clock.sleep(max(0, due_ms - clock.now_ms()) / 1000))
+        try:
+            await self._steps.stoppable(asyncio.wait({delay}))
+        finally:
+            self._delay = None
+            delay.cancel()
+        if not self._steps.aborted:
             self.memory.expire()
 
     async def _turn(self, view: TurnView) -> None:
@@ -168,7 +183,8 @@ class Run:
             self._halted = self._halted or change.failure is not None or change.closing or _closed(self.memory, view.turn)
             self.shared.narration.end_turn()
             self._tell()
-        if not change.claim or after.ended or self._steps.aborted:
+        goes_on = change.claim or (change.ending == "finish" and not self._halted)
+        if not goes_on or after.ended or self._steps.aborted:
             return after
         return await self._between(after)
 
@@ -178,7 +194,7 @@ class Run:
         done, narration.last_turn = narration.last_turn, None
         if done is not None and done.results:
             stop = options.should_stop_after_turn
-            if stop is not None and await asked(lambda: stop(done), otherwise=False) and not self._steps.aborted:
+            if stop is not None and await self._steps.stoppable(asked(lambda: stop(done), otherwise=False)) and not self._steps.aborted:
                 return self._stop(view)
             await self._prepare_next(done)
         if self._steps.aborted:
@@ -192,8 +208,8 @@ class Run:
 
     async def _prepare_next(self, done: TurnDone) -> None:
         prepare = self.shared.options.prepare_next_turn
-        settings = await asked(lambda: prepare(done, self.settings), None) if prepare is not None else None
-        if settings is not None and settings != self.settings:
+        settings = await self._steps.stoppable(asked(lambda: prepare(done, self.settings), None)) if prepare is not None else None
+        if settings is not None and settings != self.settings and not self._steps.aborted:
             await self._equip(settings)
 
     def _stop(self, view: TurnView) -> TurnView:

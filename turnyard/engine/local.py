@@ -242,7 +242,10 @@ class LocalSession:
 
     def cancel(self) -> bool:
         """Ask the open turn to end after its step; False when there is none."""
-        return self.memory.request_cancel()
+        asked = self.memory.request_cancel()
+        if self._run is not None:
+            self._run.hurry()
+        return asked
 
     # -- what changes it ----------------------------------------------------------------------------------------------
 
@@ -270,9 +273,7 @@ class LocalSession:
         """
         self._check_idle()
         self.clear_queues()
-        old = self.memory
-        name, _, number = old.store.rpartition(".")
-        self._shared.memory = MemorySession(old.clock, old.head, store=f"{name}.{int(number) + 1}")
+        self.memory.forget()
         self._shared.narration = Narration(self.bus)
         self._shared.active = 0
         self._last_error = None

@@ -8,7 +8,7 @@ never lands between a call and its result. Nothing outlives the process.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from turnyard.ports import Clock, Settled
@@ -226,6 +226,13 @@ class MemorySession:
                 self.inbox.append(Item("note", wake=True, body={}, call=row.call, outcome="timeout"))
         self.wake()
         return [row.call for row in due if not row.only_wakes]
+
+    def forget(self) -> None:
+        """Begin anew, with another store, as if nothing had ever been said."""
+        name, _, number = self.store.rpartition(".")
+        fresh = MemorySession(self.clock, self.head, store=f"{name}.{int(number) + 1}")
+        for one in fields(self):
+            setattr(self, one.name, getattr(fresh, one.name))
 
     # -- what the transitions share -----------------------------------------------------------------------------------
 

@@ -97,6 +97,7 @@ class Performer:
         self._system: tuple[str, str] | None = None
         self._folded: bool | None = None  # looked up once: after that only this performer's own folds can change it
         self._running: dict[str, asyncio.Task[ToolResult | Parked]] = {}
+        self.stopped: dict[str, ToolResult | Parked] = {}  # what calls of a batch still gave when they were stopped
 
     @property
     def busy(self) -> bool:
@@ -121,11 +122,12 @@ class Performer:
 
     async def aclose(self) -> None:
         """Stop the calls that still run."""
-        tasks = list(self._running.values())
+        running = dict(self._running)
         self._running.clear()
-        for task in tasks:
+        for task in running.values():
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        ended = await asyncio.gather(*running.values(), return_exceptions=True)
+        self.stopped |= {call: result for call, result in zip(running, ended, strict=True) if not isinstance(result, BaseException)}
 
     def span(self, name: str, **attributes: str) -> AbstractContextManager[object]:
         """Return what tells the tracer, if there is one, that a piece of work begins and ends."""

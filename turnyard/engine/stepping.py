@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from turnyard.engine import turn
 from turnyard.engine.asking import ask_effect
+from turnyard.engine.batch import open_batch, run_of
 from turnyard.engine.effects import AskModel, Effect, Failure, ModelAnswer, NoEffect, Result, ToolTable
 from turnyard.engine.recovery import after_error
 from turnyard.engine.runner import Means, Performer
@@ -47,20 +48,27 @@ class Steps:
     async def step(self, view: TurnView) -> tuple[Effect, Result]:
         """Decide and do the next thing."""
         if self.aborted:
-            return self._closing(view), None
+            return self._left(view) or (self._closing(view), None)
         effect = ask_effect(view, self.table, Ask()) if self.ask and not view.cancel else self._next_effect(view)
         if isinstance(effect, NoEffect):
             return effect, None
         if isinstance(effect, AskModel):
             self.shared.narration.stream_broke()
         done = await self.stoppable(self.performer.perform(view, effect))
-        if done is None:
-            return self._closing(view, partial=isinstance(effect, AskModel)), None
+        if done is None or (self.aborted and isinstance(done[1], Failure)):
+            return self._left(view) or (self._closing(view, partial=isinstance(effect, AskModel)), None)
         if isinstance(done[1], ModelAnswer):
             self.ask = False
         if isinstance(done[1], Failure):
             self.shared.narration.stream_broke()
         return done
+
+    def _left(self, view: TurnView) -> tuple[Effect, Result] | None:
+        """Return what a call of a batch that was stopped still gave, if one did that is not stored yet."""
+        if not self.performer.stopped:
+            return None
+        call, result = self.performer.stopped.popitem()
+        return run_of(view, open_batch(view, self.table)[call]), result
 
     def _next_effect(self, view: TurnView) -> Effect:
         try:
@@ -94,14 +102,33 @@ class Steps:
         return NoEffect(change)
 
     async def stoppable(self, doing: Awaitable[T]) -> T | None:
-        """Do something that an abort stops; None when it was."""
+        """Do something that an abort stops; None when it was, whatever it made of that but a result."""
         self._effect = effect = asyncio.ensure_future(doing)
+        if self.aborted:
+            effect.cancel()
         try:
             await asyncio.wait({effect})
         except asyncio.CancelledError:
+            effect.add_done_callback(_heard)
             effect.cancel()
             await asyncio.wait({effect})
             raise
         finally:
             self._effect = None
-        return None if self.aborted and effect.cancelled() else effect.result()
+        return None if self.aborted and not _gave(effect) else effect.result()
+
+
+def _gave(effect: asyncio.Future[Any]) -> bool:
+    """Tell whether something that is over gave a result; an error on being stopped is for the log alone."""
+    if effect.cancelled():
+        return False
+    error = effect.exception()
+    if error is not None:
+        _log.warning("what an abort stopped failed", exc_info=error)
+    return error is None
+
+
+def _heard(effect: asyncio.Future[Any]) -> None:
+    """Take note of how something ended that nobody waits for any more."""
+    if not effect.cancelled():
+        effect.exception()

@@ -47,9 +47,10 @@ class ToolOutcome:
     closes: bool = False
 
 
-async def run_tool(tool: Tool[..., Any], arguments: object, ctx: ToolContext[Any]) -> ToolOutcome:
+async def run_tool(tool: Tool[..., Any], arguments: object, ctx: ToolContext[Any], *, keep: bool = False) -> ToolOutcome:
     """Run one call. Never raises, except CancelledError when this task is cancelled, after cancelling the body.
 
+    With `keep` a body that gives a result though it was cancelled is not cancelled for nothing: that result is returned.
     `arguments` is the object the model sent. A body that overruns the tool's `limit` is cancelled and left behind; a
     body that is a plain function runs in a thread, which nothing can stop, and is left behind too.
     """
@@ -62,8 +63,9 @@ async def run_tool(tool: Tool[..., Any], arguments: object, ctx: ToolContext[Any
     try:
         await asyncio.wait({body}, timeout=tool.limit.total_seconds())
     except asyncio.CancelledError:
-        body.cancel()
-        await asyncio.wait({body}, timeout=_GRACE_S)
+        await _stop(tool, body, keep=keep)
+        if keep and body.done() and not body.cancelled():
+            return body.result()
         raise
     if not body.done():
         body.cancel()
@@ -73,6 +75,14 @@ async def run_tool(tool: Tool[..., Any], arguments: object, ctx: ToolContext[Any
     if body.cancelled():
         return _failure(tool, ctx, asyncio.CancelledError("the body cancelled itself"))
     return body.result()
+
+
+async def _stop(tool: Tool[..., Any], body: asyncio.Future[ToolOutcome], *, keep: bool) -> None:
+    """Cancel a body, and let it tidy up. A thread cannot be cancelled: one that is asked for its result may look whether it is to stop."""
+    if keep and tool.takes_context and not tool.is_async:
+        await asyncio.wait({body}, timeout=_GRACE_S)
+    body.cancel()
+    await asyncio.wait({body}, timeout=_GRACE_S)
 
 
 async def _guarded(tool: Tool[..., Any], given: dict[str, Any], ctx: ToolContext[Any]) -> ToolOutcome:
