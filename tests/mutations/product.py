@@ -111,6 +111,11 @@ SLOTS = [
         by="script_dispatch::test_a_cap_of_a_tenant_agent_or_pool_holds_and_its_slot_wakes_the_next",
     ),
     rule(
+        "whoever comes waits behind a turn that needs a newer worker",
+        lua("lib/admit", "    set_limit('n:' .. flow, 1)\n", ""),
+        by="review_newer::test_a_session_that_any_worker_may_run_does_not_wait_behind_one_that_needs_a_newer_worker",
+    ),
+    rule(
         "a freed slot is told to nobody",
         lua("lib/flows", "if call('EXISTS', FLOWS) == 1 then call('XADD', KEYS[1], '*', 'v', 1, 'kind', 'wake') end", ""),
         by="traps_of_shares::test_whatever_frees_a_slot_makes_the_next_dispatch_or_tick_give_it_away",

@@ -18,6 +18,8 @@ from turnyard.state import scripts
 
 WALKS = 1500 if os.environ.get("THOROUGH") else 100
 CHUNK = 25
+# Walks in which the two sides once differed.
+FOUND = (3314, 3373)
 
 # Where a random world meets the rule too seldom: a small one that lives of it.
 FOCUS = {
@@ -65,6 +67,11 @@ def test_the_server_takes_every_step_the_model_takes(client: redis.Redis, chunk:
     for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):
         steps += len(walk(client, config(seed), seed, steps=90))
     assert steps > CHUNK
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_a_walk_that_once_differed_does_so_no_more(client: redis.Redis, seed: int) -> None:
+    walk(client, config(seed), seed, steps=90)
 
 
 @pytest.mark.parametrize("name", MUTATIONS)

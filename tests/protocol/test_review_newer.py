@@ -45,3 +45,18 @@ async def test_a_cancelled_turn_is_closed_by_whoever_is_there_however_old(scene:
     await scene.commit(closing, ending="finish", closing=True)
     assert ((await scene.job(accepted)).state, await scene.state()) == ("cancelled", "idle")
     await scene.reply(await scene.open_turn(old, "again"))
+
+
+async def test_a_session_that_any_worker_may_run_does_not_wait_behind_one_that_needs_a_newer_worker(scene: Scene) -> None:
+    new = await scene.worker(serial=2)
+    await scene.commit(await scene.open_turn(new, session="newer"), ending="yield")
+    await fleet.leave(scene.yard.shards[0], new)
+    old = await scene.worker(serial=1)
+    await scene.dispatch()
+    assert await scene.state("newer") == "ready"
+    for session in ("first", "second"):
+        await scene.reply(await scene.open_turn(old, session=session))
+    assert await scene.state("newer") == "ready"
+    await scene.worker(serial=2)
+    await scene.dispatch()
+    assert await scene.state("newer") == "assigned"

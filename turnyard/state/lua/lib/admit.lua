@@ -166,6 +166,7 @@ local function turn_away(queues, flow, first, res)
   else
     local h = load(queues[flow][1])
     block(flow, h.il > 0 and 'p/' .. pool_of(h) or 'a/' .. h.ag)
+    set_limit('n:' .. flow, 1)
   end
 end
 

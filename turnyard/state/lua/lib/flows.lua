@@ -1,6 +1,6 @@
 -- Who may run next: flows by virtual start, their sessions by priority and arrival, and what blocks them.
 -- limits: max, begin_by, quantum, v clock of shares, arr and front counters, nb blocked flows, per tenant vt: tag, last: slot time
--- and wt: weight, per resource l: limit, per flow b: what blocks it, per pool c: capacity, per pool and agent
+-- and wt: weight, per resource l: limit, per flow b: what blocks it and n: that only turns for a newer worker wait in it, per pool c: capacity, per pool and agent
 -- lo: lowest live serial, ca: capacity and hs: newest schema that all know, per agent po: its pools; schema is the one that new data is written in.
 -- From so many lost hosts on, a turn runs alone.
 local ALONE_FROM = 2
@@ -80,8 +80,21 @@ local function want_for(h)
     'ca:' .. h.po .. '!2:' .. h.ag, 'b:' .. flow_of(h), 'po:' .. h.ag, 'arr', 'front', 'max', 'begin_by', 'nb')
 end
 
+local function unblock(flow)
+  set_limit('b:' .. flow, false)
+  set_limit('n:' .. flow, false)
+  count_limit('nb', -1)
+end
+
+-- What blocks a flow is in everybody's way, unless it lacks a newer worker: who comes then may be one that any worker runs.
 local function offer(flow)
-  if OFFERED[flow] or limit('b:' .. flow) then return end
+  if OFFERED[flow] then return end
+  local res = limit('b:' .. flow)
+  if res then
+    if not limit('n:' .. flow) then return end
+    call('SREM', P .. 'blocked:' .. res, flow)
+    unblock(flow)
+  end
   call('ZADD', FLOWS, 'NX', start_of(tenant_of(flow)), flow)
   OFFERED[flow] = true
 end
@@ -160,8 +173,7 @@ local function wake_one(res)
       call('SREM', P .. 'blocked', res)
       return
     end
-    set_limit('b:' .. flow, false)
-    count_limit('nb', -1)
+    unblock(flow)
     if call('ZCARD', flow_key(flow)) > 0 then
       offer(flow)
       return
