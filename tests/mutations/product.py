@@ -116,6 +116,11 @@ SLOTS = [
         by="review_newer::test_a_session_that_any_worker_may_run_does_not_wait_behind_one_that_needs_a_newer_worker",
     ),
     rule(
+        "a cancelled turn waits for a newer worker that nothing of it needs any more",
+        lua("lib/cancel", "      offer(flow_of(h))\n", ""),
+        by="review_newer::test_a_cancel_lets_a_turn_that_waits_for_a_newer_worker_be_closed_at_once",
+    ),
+    rule(
         "a freed slot is told to nobody",
         lua("lib/flows", "if call('EXISTS', FLOWS) == 1 then call('XADD', KEYS[1], '*', 'v', 1, 'kind', 'wake') end", ""),
         by="traps_of_shares::test_whatever_frees_a_slot_makes_the_next_dispatch_or_tick_give_it_away",

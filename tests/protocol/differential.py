@@ -152,10 +152,10 @@ class Twin:
             "beginby": lambda: self.mirror.past_begin_by(what),
             "overdue": lambda: self.mirror.cancel_overdue(what),
             "again": lambda: self.mirror.relay_due(self.shard, what),
-            "tick_dead": lambda: self.mirror.tick("", what),
-            "walk": lambda: self.mirror.tick("", what),
-            "expel": lambda: self.mirror.tick("", f"{what}{self.env['workers'][what]['inc']}"),
-            "lexpel": lambda: self.mirror.tick("", f"{what}{self.env['lifters'][what]['inc']}"),
+            "tick_dead": lambda: self.mirror.expel(what, self.shard),
+            "walk": lambda: self.mirror.expel(what, self.shard),
+            "expel": lambda: self.mirror.expel(f"{what}{self.env['workers'][what]['inc']}", self.shard),
+            "lexpel": lambda: self.mirror.expel(f"{what}{self.env['lifters'][what]['inc']}", self.shard),
         }
         if name in on_server:
             on_server[name]()

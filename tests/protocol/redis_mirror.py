@@ -34,6 +34,9 @@ FAR = 10**7
 SUMMARY = "session/compaction"
 ENTRIES = ("user/message", "assistant/message", "tool/result", "notification", SUMMARY)
 LIMITS, LOST = "local DEATHS, LOST = 3, 5", 2
+# The model takes one thing at a time from a dead worker, the oldest first; the server up to a hundred, in any order.
+BATCH = "expelled + expel(owner, BATCH - expelled, known)", "expelled + expel(owner, 1, known)"
+PICKED = "call('SRANDMEMBER', key, most - n)", "{call('GET', P .. 'test:picked') or nil}"
 CODES = {202: "accepted", 404: "gone", 409: "conflict"}
 
 
@@ -47,6 +50,9 @@ class Mirror:
         # Few walks lose a turn's host five times.
         assert LIMITS in self.library.source
         self.library.source = self.library.source.replace(LIMITS, f"local DEATHS, LOST = 3, {LOST}")
+        for was, becomes in (BATCH, PICKED):
+            assert was in self.library.source
+            self.library.source = self.library.source.replace(was, becomes)
         self.sids: dict[str, str] = {}
         self.texts: dict[str, str] = {}
         self.redis.hset(self.keys.limits, mapping={"max": cap, "begin_by": FAR, "quantum": FAR})
@@ -200,6 +206,20 @@ class Mirror:
     def tick(self, parts: str, *dead: str) -> None:
         """Do these parts of a tick."""
         self.run("tick", "dispatcher", parts, FAR, FAR, 0, len(dead), *dead)
+
+    def expel(self, owner: str, shard: State) -> None:
+        """Declare a worker dead, and take from it what the model takes first."""
+        held = shard["w"].get(owner) or [""]
+        self.redis.set(self.keys.prefix + "test:picked", self._member(held[0], shard))
+        self.tick("", owner)
+
+    def _member(self, name: str, shard: State) -> str:
+        """Return how a worker's set names a session or a lifted task that the model names so."""
+        task, _, call = name.partition("!")
+        if not call:
+            return self.key(task)
+        sid, store = self._where(shard, call)
+        return f"c!{self.key(sid)}.{store}!{call}"
 
     def past_begin_by(self, sid: str) -> None:
         """Let one assignment's begin-by pass."""

@@ -24,7 +24,7 @@ def test_lifted_tasks_take_no_session_s_room() -> None:
     model.register(shard, "A0", capacity=2)
     model.register(shard, "L0", capacity=0)
     shard["w"] = {"L0": ["c!m1.0", "c!m2.0"], "A0": ["x"]}
-    assert model.worker_room(shard) == 1
+    assert model.worker_room(shard, since=0) == 1
 
 
 def test_a_session_is_admitted_while_a_lifted_worker_is_busy() -> None:

@@ -60,3 +60,14 @@ async def test_a_session_that_any_worker_may_run_does_not_wait_behind_one_that_n
     await scene.worker(serial=2)
     await scene.dispatch()
     assert await scene.state("newer") == "assigned"
+
+
+async def test_a_cancel_lets_a_turn_that_waits_for_a_newer_worker_be_closed_at_once(scene: Scene) -> None:
+    new = await scene.worker(serial=2)
+    await scene.commit(await scene.open_turn(new), ending="yield")
+    await fleet.leave(scene.yard.shards[0], new)
+    old = await scene.worker(serial=1)
+    await scene.dispatch()
+    assert await scene.begin(old) is None
+    await scene.control("cancel")
+    await scene.commit(await scene.start(old), ending="finish", closing=True)

@@ -5,13 +5,13 @@ and clears the owner, so that nothing of an earlier holder passes the fence.
 """
 
 from tests.protocol.model.rules import Rules
-from tests.protocol.model.state import BEGIN_BY, INF, State, is_task, least_version
+from tests.protocol.model.state import BEGIN_BY, State, is_task, least_version
 
 
 def admit(shard: State, rules: Rules) -> None:
     """Assign ready sessions, first come first served, while slots and workers' room last."""
-    assigned = sum(1 for deadline in shard["running"].values() if deadline != INF)
-    room = worker_room(shard) - assigned
+    # What a dead worker still holds uses up room like what a live one holds, until it is taken back.
+    room = sum(shard["capacity"].get(owner, 0) for owner in shard["workers"]) - len(shard["running"])
     i = 0
     while i < len(shard["ready"]) and len(shard["running"]) < shard["cap"] and room > 0:
         head = shard["s"][shard["ready"][i]]
@@ -22,15 +22,15 @@ def admit(shard: State, rules: Rules) -> None:
         room -= 1
 
 
-def worker_room(shard: State, *, since: int | None = None) -> int:
-    """Return how many more sessions live workers can take, counting only those of agent version `since` or newer.
+def worker_room(shard: State, *, since: int) -> int:
+    """Return how many more sessions live workers of agent version `since` or newer can take.
 
     A lifted task takes no session's room: arq's workers are bounded by arq.
     """
     return sum(
         shard["capacity"].get(owner, 0) - sum(1 for name in shard["w"].get(owner, []) if not is_task(name))
         for owner in shard["workers"]
-        if since is None or shard["ver"].get(owner, 0) >= since
+        if shard["ver"].get(owner, 0) >= since
     )
 
 

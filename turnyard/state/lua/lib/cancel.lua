@@ -45,10 +45,14 @@ local function set_cancel(h, turn, how)
       if r and r.aw == 1 and r.t == turn then call_off(h, r, how) end
     end
     if h.aw <= 0 then to_ready(h, true) end
-  elseif h.st == 'ready' and h.il > 0 then
-    -- What only closes need not wait for a child of its own.
-    leave_flow(h)
-    to_ready(h, true)
+  elseif h.st == 'ready' then
+    -- What only closes need not wait for a child of its own, nor for a newer worker.
+    if h.il > 0 then
+      leave_flow(h)
+      to_ready(h, true)
+    else
+      offer(flow_of(h))
+    end
   elseif h.st == 'running' and h.ow ~= '' then
     local ctl = P .. 'w:' .. h.ow .. ':ctl'
     call('RPUSH', ctl, 'turn ' .. h.sid .. ' ' .. h.ep)
