@@ -9,7 +9,7 @@ whose token may be out waits for its deadline, any other ends as unknown.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from turnyard.engine.effects import DAY_MS, Effect, NoEffect, Parked, RunBatch, RunTool, ToolFact, ToolResult, ToolTable
@@ -154,6 +154,8 @@ def result_commit(batch: Batch, call: OpenCall, result: ToolResult | Parked) -> 
         commit = _settle if call.row.kind == "parallel" else answer_commit
         return commit(batch, call, _answer(call, result), usage)
     park = _park(batch, call, result)
+    if call.row.kind == "parallel":
+        return replace(_settle(batch, call, _placeholder(call, result), usage), park=(park,))
     if call.row.awaited and not call.row.demoted:
         start, ending, claim = _next(batch, answered=set(), waiting={call.id})
         return Commit(park=(park,), start=start, ending=ending, claim=claim, usage=usage)
@@ -250,13 +252,19 @@ def _all_settled(batch: Batch) -> Commit:
 
 
 def _settle(batch: Batch, call: OpenCall, answer: Answer, usage: dict[str, int] | None = None) -> Commit:
-    """Put one result into its row; the last one of the group appends them all, in source order."""
+    """Put one result into its row; the last one of the group appends them all, in source order.
+
+    A placeholder is written at once: the row waits for the result that comes later.
+    """
     group = _group(batch, call)
     left = [c for c in group if c.row.outcome is None and c.id != call.id]
     if left:
         fresh = [c.id for c in left if c.row.state == "open" and batch.refusal(c) is None]
         busy = sum(1 for c in left if c.row.state == "started")
-        return Commit(settle=(answer,), start=tuple(fresh[: max(0, batch.facts.parallel - busy)]), usage=usage or {})
+        start = tuple(fresh[: max(0, batch.facts.parallel - busy)])
+        if answer.outcome == PLACEHOLDER:
+            return Commit(append=(answer,), start=start, usage=usage or {})
+        return Commit(settle=(answer,), start=start, usage=usage or {})
     return _append_group(batch, group, answer, usage)
 
 

@@ -106,13 +106,14 @@ def _after(view: TurnView, effect: Effect, result: Result, facts: ToolTable) -> 
             return after_hooks(view, effect, result, facts.bounds, stop=stop_of(view, facts), replied=not unseen(view))
         case RunTool(row=row), ToolResult() | Parked():
             batch = open_batch(view, facts)
-            pending = read_pending(result.content) if isinstance(result, ToolResult) and row.kind == "plain" else None
-            return _clearing(result_commit(batch, batch[row.call], pending or result), result)
+            if isinstance(result, Parked) or result.is_error:
+                return result_commit(batch, batch[row.call], result)
+            pending = read_pending(result.content) if row.kind in ("plain", "parallel") else None
+            return _clearing(result_commit(batch, batch[row.call], pending or result), read_clear(result.content))
         case _:
             raise TypeError(f"{type(effect).__name__} cannot end with {type(result).__name__}")
 
 
-def _clearing(change: Commit, result: ToolResult | Parked) -> Commit:
+def _clearing(change: Commit, pair: str | None) -> Commit:
     """Return the commit of a result together with the notices that it says to be over, those that nobody was shown yet, too."""
-    pair = read_clear(result.content) if isinstance(result, ToolResult) and not result.is_error else None
     return change if pair is None else replace(change, append=(Clear(pair, unshown=True), *change.append))

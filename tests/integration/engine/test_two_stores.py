@@ -52,7 +52,19 @@ async def order(ctx: Any, part: str) -> Park | str:
     return "in stock" if part == "nut" else Park(f"ordered {part}")
 
 
-TOOLS = (add, fail, leave, order)
+@tool
+async def submit(what: str) -> str:
+    """Hand something to a system that answers later."""
+    return f'{{"pending": true, "correlation_id": "{what}", "ttl_s": 1e300}}'
+
+
+@tool
+async def tidy(disk: str) -> dict[str, Any]:
+    """Make room, which is what a notice of the disk was about."""
+    return {"clear": True, "group_by": "disk", "key": disk}
+
+
+TOOLS = (add, fail, leave, order, submit, tidy)
 
 
 @dataclass
@@ -161,6 +173,15 @@ async def news_that_is_over(s: Played) -> None:
     assert await s.store.notices() == []
 
 
+async def news_that_a_tool_ends(s: Played) -> None:
+    await s.store.notice({"text": "sda is full"}, group="disk", key="sda")
+    await s.store.notice({"text": "sdb is full"}, group="disk", key="sdb")
+    await one(s)
+    shown = [[disk in str(request.messages) for disk in ("sda is full", "sdb is full")] for request in s.model.requests]
+    assert shown == [[True, True], [False, True]]
+    assert [notice.pair for notice in await s.store.notices()] == ["disk\nsdb"]
+
+
 async def shut(_ctx: Any, _key: str) -> str:
     return ""
 
@@ -207,6 +228,17 @@ SCRIPTS: dict[str, tuple[Play, list[Any], dict[str, Any]]] = {
     "a tool that ends the turn": (one, [[call("leave", word="bye"), call("add", a=1, b=1)], "never"], {}),
     "a turn at its limit": (one, [call("add", a=1, b=1)] * 5, {"limits": Limits(model_calls=3)}),
     "calls that run together": (one, [[call("add", a=n, b=n) for n in range(5)], "done"], {"limits": Limits(parallel_tools=2)}),
+    "calls that run together, some of which promise their results": (
+        answered_later,
+        [[call("submit", what="x"), call("add", a=1, b=1), call("submit", what="y"), call("add", a=2, b=2)], "submitted", "half", "there"],
+        {"limits": Limits(parallel_tools=2)},
+    ),
+    "a notice that a tool's result ends": (news_that_a_tool_ends, [[call("tidy", disk="sda"), call("add", a=1, b=1)], "tidied"], {}),
+    "a notice that a result of several at once ends": (
+        news_that_a_tool_ends,
+        [[call("tidy", disk="sda"), call("add", a=1, b=1)], "tidied"],
+        {"limits": Limits(parallel_tools=2)},
+    ),
     "a call that is answered later": (answered_later, [call("order", part="x"), "ordered", "there"], {}),
     "a late result, a message and a notice at once": (news_at_once, [call("order", part="x"), "ordered", "all in one"], {}),
     "context that was injected": (context_first, ["hello"], {}),

@@ -226,6 +226,22 @@ def test_the_last_result_writes_all_of_them_in_source_order() -> None:
     assert commit.claim is True
 
 
+def test_a_call_of_a_batch_whose_result_comes_later_is_parked_and_the_others_go_on() -> None:
+    pending = ToolResult('{"pending": true, "correlation_id": "j-1"}')
+    commit = ran(batch(par("c1", "started"), par("c2", "started"), par("c3"), mine=("c1", "c2")), "c2", pending, table=WIDE)
+    assert (answers(commit), [p.call for p in commit.park]) == ([("c2", "placeholder")], ["c2"])
+    assert (commit.settle, commit.start, commit.claim, commit.ending) == ((), ("c3",), False, "none")
+    rows = (par("c1", "started", outcome="result"), par("c3", "started"))
+    last = ran(batch(*rows, mine=("c3",)), "c3", pending, table=WIDE)
+    assert (answers(last), [p.call for p in last.park], last.claim) == ([("c1", "result"), ("c3", "placeholder")], ["c3"], True)
+
+
+def test_an_error_promises_nothing_whatever_its_text_is() -> None:
+    failed = ToolResult('{"pending": true, "correlation_id": "j-1"}', is_error=True)
+    commit = ran(batch(row("c1", state="started"), mine=("c1",)), "c1", failed)
+    assert (answers(commit), commit.park) == ([("c1", "error")], ())
+
+
 @pytest.mark.spec("runner-33")
 def test_an_interrupted_call_of_a_batch_is_unknown_and_the_others_keep_their_outcome() -> None:
     rows = (par("c1", "started", outcome="result"), par("c2", "started"), par("c3", "started", idempotent=True))

@@ -430,6 +430,33 @@ async def test_a_late_result_stands_beside_its_placeholder_in_a_list_that_strict
     assert last[-1].endswith('result for the earlier pending call: {"total":2}')
 
 
+async def test_calls_that_run_side_by_side_may_promise_their_results_too() -> None:
+    both = [call("submit", what="job-1"), call("add", a=1, b=2), call("submit", what="job-2")]
+    talk, model = session(both, "on its way", "half", "all", limits=Limits(parallel_tools=3))
+    result = await talk.prompt("submit them")
+    assert sorted(parked.correlation or "" for parked in result.parked) == ["job-1", "job-2"]
+    assert [c.outcome for c in result.calls] == ["placeholder", "result", "placeholder"]
+    await talk.resolve("job-2", "second")
+    assert (await talk.resolve("job-1", "first")).text == "all"
+    assert accepted_everywhere(model)
+
+
+async def test_a_tool_may_say_that_news_is_over() -> None:
+    @tool
+    async def tidy() -> dict[str, Any]:
+        """Make room."""
+        return {"clear": True, "group_by": "disk", "key": "sda", "freed": "3 GB"}
+
+    talk, model = session(call("tidy"), "tidied", tools=(tidy,))
+    talk.notice("full", group="disk", key="sda")
+    talk.notice("hot", group="cpu", key="0")
+    await talk.prompt("how are you?")
+    assert [("full" in str(r.messages), "hot" in str(r.messages), "3 GB" in str(r.messages)) for r in model.requests] == [
+        (True, True, False),
+        (False, True, True),
+    ]
+
+
 @pytest.mark.spec("turn-22")
 async def test_a_late_result_a_message_and_a_notice_make_one_model_call_in_order_of_arrival() -> None:
     talk, model = session(call("order", part="x"), "ordered", "all in one")
