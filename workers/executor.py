@@ -18,6 +18,7 @@ from turnyard.backoff import Backoff
 from turnyard.engine.effects import AskModel, Effect, Failure, NoEffect, Result, ToolTable
 from turnyard.engine.recovery import after_error, closing_events
 from turnyard.engine.runner import Means, Performer
+from turnyard.engine.strangers import raised_by_app
 from turnyard.engine.turn import commit_after, next_effect
 from turnyard.errors import AgentVersionGone, Diverged, FenceLost, StoreUnavailable
 from turnyard.records.commit import Commit, Say, TurnView
@@ -173,7 +174,9 @@ class Executor:
                 self._views.keep(replace(view, store=store, last_seq=max(e.seq for e in view.entries)))
         except (FenceLost, Diverged, StoreUnavailable):
             raise
-        except Exception as error:  # noqa: BLE001 - the edge of one turn: whatever the app does, others go on
+        except BaseException as error:
+            if not raised_by_app(error):
+                raise
             await self._fail(turn, view, owner, error)
         finally:
             self._feed.forget(turn.session)
@@ -188,7 +191,7 @@ class Executor:
         turn.view = view
         try:
             effect = next_effect(view, served.table)
-        except Exception as error:  # noqa: BLE001 - whatever a strategy does, the step is done again, not for ever
+        except BaseException as error:  # noqa: BLE001 - whatever a strategy does, the step is done again, not for ever
             unrun = () if performer.busy else tuple(sorted(view.mine))
             return await self._commit(turn, view, owner, _again(turn, view, served, error, unrun=unrun))
         done, result = await self._perform(turn, performer, view, effect)
@@ -196,7 +199,7 @@ class Executor:
             return view
         try:
             change = commit_after(view, done, result=result, facts=served.table)
-        except Exception as error:  # noqa: BLE001 - as above
+        except BaseException as error:  # noqa: BLE001 - as above
             change = _again(turn, view, served, error, result=result)
         if change.wait and isinstance(result, Failure):
             fields = _fields(turn) | {"turn": view.turn, "reason": result.code, "delay_ms": change.wait[0].delay_ms}
@@ -242,7 +245,7 @@ class Executor:
             turn.waiting = None
         return not self.draining
 
-    async def _fail(self, turn: Turn, view: TurnView, owner: str, error: Exception) -> None:
+    async def _fail(self, turn: Turn, view: TurnView, owner: str, error: BaseException) -> None:
         """End a turn that this child cannot go on with: it would fail the same way wherever it is begun again."""
         if isinstance(error, AgentVersionGone):
             await self._end_old_turn(turn, view, owner, error)
@@ -278,7 +281,9 @@ class Executor:
         return await turns.commit(turn.shard, view, owner, Commit(ending="yield"))
 
 
-def _again(turn: Turn, view: TurnView, served: Served, error: Exception, *, unrun: tuple[str, ...] = (), result: Result = None) -> Commit:
+def _again(
+    turn: Turn, view: TurnView, served: Served, error: BaseException, *, unrun: tuple[str, ...] = (), result: Result = None
+) -> Commit:
     """Return the commit after the strategy raised, which puts the step off or ends the turn."""
     if isinstance(error, AgentVersionGone):
         raise error

@@ -25,10 +25,10 @@ class Talk:
     def __init__(self, yard: Yard) -> None:
         self.yard = yard
 
-    async def say(self, session: str, text: str, *, complete_when: str = "turn") -> str:
+    async def say(self, session: str, text: str, *, complete_when: str = "turn", agent: str = "hello") -> str:
         """Send a message; return its job."""
         job = new_job_id(self.yard.shard_for(session_key(TENANT, session)).n)
-        message = UserMessage(TENANT, session, "hello", {"text": text}, job, body_hash(text.encode()), complete_when=complete_when)  # pyright: ignore[reportArgumentType]
+        message = UserMessage(TENANT, session, agent, {"text": text}, job, body_hash(text.encode()), complete_when=complete_when)  # pyright: ignore[reportArgumentType]
         accepted = await ingress.accept_message(self.yard, message)
         assert accepted.code == "accepted"
         return job

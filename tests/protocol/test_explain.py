@@ -395,7 +395,7 @@ async def test_a_running_turn_names_its_worker_its_step_and_its_tool(scene: Scen
     owner = await scene.worker()
     view = await scene.open_turn(owner)
     found = await asked(scene, "s")
-    assert (found.facts["phase"], found.facts["step"]) == ("with the model", 1)
+    assert (found.facts["phase"], found.facts["step"]) == ("with the model, or in a hook or check of the app", 1)
     made = call(view)
     await scene.ask(view, made, start=(made.id,))
     found = await asked(scene, "s")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -137,3 +138,40 @@ async def test_a_hook_that_raises_fails_the_turn_with_a_reference_and_no_detail(
     assert "broken" in result.error["message"]
     assert "secret" not in result.error["message"]
     assert result.error["ref"] in caplog.text or result.error["ref"] in str([vars(r) for r in caplog.records])
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()], ids=lambda e: type(e).__name__)
+async def test_a_hook_that_raises_what_would_end_a_process_fails_its_turn_and_nothing_else(error: BaseException) -> None:
+    app = App()
+
+    @app.hook("turn_stopping")
+    async def broken(_ctx: Any, _stopping: Stopping) -> None:
+        raise error
+
+    result = await app.agent("a", model=ScriptedModel(["done"])).local().prompt("go")
+    assert (result.state, (result.error or {})["code"]) == ("failed", "hook_failed")
+
+
+@pytest.mark.parametrize("text", [17, None, b"more"])
+async def test_a_hook_that_goes_on_with_what_is_no_text_fails_its_turn(text: Any) -> None:
+    app = App()
+
+    @app.hook("turn_stopping")
+    def broken(_ctx: Any, stopping: Stopping) -> None:
+        stopping.go_on(text)
+
+    result = await app.agent("a", model=ScriptedModel(["done"])).local().prompt("go")
+    assert (result.state, (result.error or {})["code"]) == ("failed", "hook_failed")
+
+
+async def test_what_a_hook_says_is_text_that_can_be_stored() -> None:
+    app = App()
+
+    @app.hook("turn_stopping")
+    def odd(_ctx: Any, stopping: Stopping) -> None:
+        if not stopping.segments:
+            stopping.go_on("half \ud800 a pair")
+
+    model = ScriptedModel(["done", "more"])
+    assert (await app.agent("a", model=model, limits=Limits(continuations=1)).local().prompt("go")).text == "more"
+    assert model.requests[1].messages[-1]["content"] == "half \ufffd a pair"

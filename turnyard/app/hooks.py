@@ -15,7 +15,9 @@ from typing import Any, Literal
 
 from turnyard.engine.bounds import Budget
 from turnyard.engine.effects import AskHooks, Failure, HookAnswer
+from turnyard.engine.strangers import raised_by_app
 from turnyard.errors import ConfigError
+from turnyard.text import scrub
 
 log = logging.getLogger("turnyard.app")
 
@@ -42,8 +44,14 @@ class Stopping:
     texts: list[str] = field(default_factory=list[str])
 
     def go_on(self, text: str) -> None:
-        """Have the turn go on with `text` as a message of the user, if the budget has continuations left."""
-        self.texts.append(text)
+        """Have the turn go on with `text` as a message of the user, if the budget has continuations left.
+
+        Raises:
+            TypeError: it is no text.
+        """
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - an app is not held to its types
+            raise TypeError(f"go_on is given a text, not {type(text).__name__}")
+        self.texts.append(scrub(text))
 
     def stop(self) -> None:
         """Have the turn end here, whatever other hooks say."""
@@ -81,7 +89,9 @@ async def ask_stopping(hooks: Sequence[Hook], ctx: Any, effect: AskHooks, messag
             said = hook(ctx, stopping)
             if inspect.isawaitable(said):
                 await said
-        except Exception:
+        except BaseException as error:
+            if not raised_by_app(error):
+                raise
             ref = secrets.token_hex(4)
             name = getattr(hook, "__name__", "a hook")
             log.exception("a turn_stopping hook failed", extra={"hook": name, "ref": ref})

@@ -10,13 +10,17 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import orjson
+
 from turnyard.engine.arguments import Arguments, read_arguments
 from turnyard.engine.batch import Batch, OpenCall, first_marks
 from turnyard.engine.effects import ToolFact, ToolTable
 from turnyard.engine.strategy import Question
+from turnyard.errors import StrategyError
 from turnyard.ports import AskedCall
 from turnyard.records import ids
 from turnyard.records.commit import CallKind, NewCall, Row, TurnView
+from turnyard.text import scrub_tree
 
 QUESTION = "question"
 _PLAIN = ToolFact()
@@ -33,7 +37,7 @@ def declare(view: TurnView, facts: ToolTable, asked: Sequence[AskedCall | Questi
     for index, call in enumerate(asked):
         ident = ids.call_id(view.store, view.turn, view.rev + 1, index)
         if isinstance(call, Question):
-            calls.append(_question(ident, call))
+            calls.append(_question(ident, call, facts))
             continue
         body = _body(call, read_arguments(call.arguments), ident if call.id in seen else call.id, facts)
         if refusal is not None:
@@ -51,8 +55,11 @@ def starts(view: TurnView, facts: ToolTable, calls: tuple[NewCall, ...]) -> tupl
     return first_marks(batch, fresh) if batch.runs(fresh[0]) else ()
 
 
-def _question(ident: str, asked: Question) -> NewCall:
-    args = {**asked.body, "key": asked.key}
+def _question(ident: str, asked: Question, facts: ToolTable) -> NewCall:
+    try:
+        args: dict[str, Any] = orjson.loads(orjson.dumps(scrub_tree({**asked.body, "key": asked.key})))
+    except TypeError as error:
+        raise StrategyError(f"strategy {facts.strategy.name}: the body of its question {asked.key!r} is no JSON ({error})") from error
     body: dict[str, Any] = {"name": QUESTION, "args": args, "provider_id": ident}
     if asked.expires_in_ms is not None:
         body["expires_in_ms"] = asked.expires_in_ms

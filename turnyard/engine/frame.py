@@ -65,11 +65,14 @@ class Frame:
         stubbed = sum(_differing(p.whole, shape) for p, shape in zip(parts, shapes, strict=True) if shape is not p.whole)
         return Built(closed(assembled(self.system, messages)), size_tokens, stubbed, dropped)
 
-    def squeezed(self, parts: Sequence[Part], shapes: Sequence[Shape], kept: Kept, limit_tokens: int) -> Built:
+    def squeezed(self, parts: Sequence[Part], shapes: Sequence[Shape], kept: Kept, limit_tokens: int, *, least: Sequence[Shape]) -> Built:
         """Return the request with as many of the oldest parts that are not `kept` left out as it takes to fit the limit.
 
+        What is kept is shown as in `least`, the oldest first, as far as it takes: it can be read piece by piece, and a
+        session whose unread results are too long would never get over them.
+
         Raises:
-            ContextOverflow: what is kept alone does not fit.
+            ContextOverflow: what is kept does not fit even so.
         """
         shown = list(shapes)
         size, dropped, note = self.size(shown), 0, _NOTHING
@@ -83,6 +86,12 @@ class Frame:
             dropped += _stands_for(part)
             note = self._note(dropped)
         size = self.size([note, *shown])
+        for index, shape in enumerate(least):
+            if size <= limit_tokens:
+                break
+            if shown[index] is not _NOTHING and shape.tokens < shown[index].tokens:
+                shown[index] = shape
+                size = self.size([note, *shown])
         if size > limit_tokens:
             raise ContextOverflow(size, limit_tokens)
         return self.built(parts, shown, size, before=note, dropped=dropped)

@@ -107,7 +107,7 @@ class Preparer:
 
 async def _bounded(check: Awaitable[Any], timeout_s: float) -> Any:
     """Wait for a check as long as it may take; what goes on after that is left behind."""
-    asking = asyncio.ensure_future(check)
+    asking = asyncio.ensure_future(_guarded(check))
     try:
         await asyncio.wait({asking}, timeout=timeout_s)
     finally:
@@ -118,6 +118,14 @@ async def _bounded(check: Awaitable[Any], timeout_s: float) -> Any:
     if asking.cancelled():
         raise RuntimeError("the check cancelled itself")
     return asking.result()
+
+
+async def _guarded(check: Awaitable[Any]) -> Any:
+    """Wait for a check. A task of its own that it ended with SystemExit would end the process."""
+    try:
+        return await check
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise RuntimeError(f"the check raised {type(error).__name__}") from error
 
 
 def _after(entries: Sequence[LogRecord], seq: int) -> list[LogRecord]:

@@ -113,6 +113,8 @@ def _after_overflow(view: TurnView, progress: Progress, failure: Failure) -> Com
         events = _ASK.ended(progress, failure.message)
         if progress.overflow == _FOLD_DUE:
             events += (_overflow_event(progress, applied=False),)
+            again = failure.message[:200] == progress.too_long
+            failure = failure if again else replace(failure, message=f"{progress.too_long}; and {failure.message}")
         return _end(view, replace(failure, retryable=False), events)
     due = replace(progress, overflow=_FOLD_DUE, too_long=failure.message[:200])
     return Commit(state=due.into(view.state))
@@ -149,7 +151,8 @@ def after_answer(progress: Progress) -> tuple[Progress, tuple[Note, ...]]:
     if not (progress.retries or progress.fold_retries or progress.errors or progress.overflow):
         return progress, ()
     rest = replace(progress, retries=0, fold_retries=0, errors=0, overflow=0, too_long="")
-    return rest, (*_SUMMARY.ended(progress, "no summary is needed any more"), *_ASK.ended(progress, None))
+    shortened = (_overflow_event(progress, applied=True),) if progress.overflow == _FOLD_DUE else ()
+    return rest, (*_SUMMARY.ended(progress, "no summary is needed any more"), *_ASK.ended(progress, None), *shortened)
 
 
 def closing_events(view: TurnView, error: str = "cancelled") -> tuple[Note, ...]:

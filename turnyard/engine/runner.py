@@ -151,7 +151,7 @@ class Performer:
             fold = replace(built, key=f"{effect.key}:fold")
             return fold, await self._summarise(view, fold)
         if built.nothing_to_fold:
-            return effect, Failure("context_overflow", "the model says that the request is too long, and nothing of it can be summarised")
+            return effect, Failure("context_overflow", "nothing of it can be summarised")
         offered = self._with_reader(offered, built) if effect.tools else ()
         result = await self._answer(view, means.models, ModelRequest("", built.messages, offered, {}, effect.key))
         return effect, result if isinstance(result, Failure) else ModelAnswer(result[0], cleared, built.tokens, result[1])

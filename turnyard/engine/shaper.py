@@ -137,13 +137,20 @@ class Shaper:
             if demanded is not None:
                 return demanded
         if fold == "force":
-            shown = self._shapes(self._kept())
-            return replace(frame.built(self._transcript.parts, shown, frame.size(shown)), nothing_to_fold=True)
+            return self._forced(frame)
         return self._untouched(frame) or self._shaped(frame, fold == "auto")
 
     def summary_of(self, fold: Fold, text: str, *, usage: dict[str, int] | None = None) -> Summary | Failure:
         """Return what the summariser's words make of a fold; a failure when there are none, or too many."""
         return folding.summary_of(fold, text, usage=usage, count=self._count)
+
+    def _forced(self, frame: Frame) -> Built:
+        """Return the request when a fold was demanded and there is none: as short as it can be, if that is shorter."""
+        shown, least = self._shapes(self._kept()), self._least()
+        size, smaller = frame.size(shown), frame.size(least)
+        if self.policy.lod_truncate_above_chars > 0 and smaller < size:
+            return frame.built(self._transcript.parts, least, smaller)
+        return replace(frame.built(self._transcript.parts, shown, size), nothing_to_fold=True)
 
     def _goes_on(self) -> bool:
         """Tell whether the last fold left a stretch to be folded next."""
@@ -170,7 +177,12 @@ class Shaper:
             return found
         if self._fits(size) or size <= self.policy.hard():
             return frame.built(parts, shown, size)
-        return frame.squeezed(parts, shown, kept, self.policy.hard())
+        return frame.squeezed(parts, shown, kept, self.policy.hard(), least=self._least())
+
+    def _least(self) -> list[Shape]:
+        """Return each part as short as it can be shown: all of what the user asked last, of the rest the beginnings of texts."""
+        asked = self._transcript.grouping.asked
+        return [part.whole if part.group.index == asked else self._transcript.least(part) for part in self._transcript.parts]
 
     def _shapes(self, kept: Kept) -> list[Shape]:
         """Return how each part is shown: large texts of those that are not kept whole as stubs."""

@@ -73,17 +73,17 @@ class Steps:
     def _next_effect(self, view: TurnView) -> Effect:
         try:
             return turn.next_effect(view, self.table)
-        except Exception as error:  # noqa: BLE001 - whatever a strategy does, the step is done again, not for ever
+        except BaseException as error:  # noqa: BLE001 - whatever a strategy does, the step is done again, not for ever
             return NoEffect(self._again(view, error))
 
     def commit_after(self, view: TurnView, done: Effect, result: Result) -> Commit:
         """Return the commit that follows from what was done and what came of it."""
         try:
             return turn.commit_after(view, done, result=result, facts=self.table)
-        except Exception as error:  # noqa: BLE001 - as above
+        except BaseException as error:  # noqa: BLE001 - as above
             return self._again(view, error, result)
 
-    def _again(self, view: TurnView, error: Exception, result: Result = None) -> Commit:
+    def _again(self, view: TurnView, error: BaseException, result: Result = None) -> Commit:
         """Return the commit after the strategy raised, which puts the step off or ends the turn."""
         _log.error("a step failed", exc_info=error, extra={"turn": view.turn, "step": view.rev + 1})
         unrun = () if result is not None or self.performer.busy else tuple(sorted(view.mine))

@@ -15,6 +15,8 @@ from turnyard.engine.tokens import TokenEstimator, list_tokens
 from turnyard.engine.validity import Message
 from turnyard.records.log import LogRecord
 
+LEAST_CHARS = 400
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -39,6 +41,7 @@ class Transcript:
     def __init__(self, *, above_chars: int, late: Late, trusted: bool, count: TokenEstimator) -> None:
         self._whole = Style(trusted=trusted)
         self._short = Style(trusted=trusted, above_chars=above_chars)
+        self._least = Style(trusted=trusted, above_chars=min(above_chars, LEAST_CHARS))
         self._late: Late = late
         self._count = count
         self._seen: tuple[LogRecord, ...] = ()
@@ -68,6 +71,11 @@ class Transcript:
             same = messages == part.whole.messages
             part.short = part.whole if same else Shape(messages, list_tokens(messages, self._count))
         return part.short
+
+    def least(self, part: Part) -> Shape:
+        """Return a part with all but short texts as stubs, for a request that does not fit otherwise."""
+        messages = tuple(group_messages(part.group, self._least))
+        return Shape(messages, list_tokens(messages, self._count))
 
     def _render(self, index: int, group: Group) -> None:
         messages = tuple(group_messages(group, self._whole))

@@ -86,11 +86,19 @@ def because(s: Standing, code: str, detail: str, *, holder: str | dict[str, Any]
     return Explanation(code, detail, fix, facts, who, s.age(since_ms))
 
 
+_MINUTES_FROM_MS = 10 * 60_000
+_HOURS_FROM_MS = 3 * 3_600_000
+
+
 def seconds(ms: int | None) -> str:
     """Return a length of time for people."""
-    return "an unknown time" if ms is None else f"{ms / 1000:.1f} s"
+    if ms is None:
+        return "an unknown time"
+    if ms < _MINUTES_FROM_MS:
+        return f"{ms / 1000:.1f} s"
+    return f"{ms / 60_000:.0f} min" if ms < _HOURS_FROM_MS else f"{ms / 3_600_000:.1f} h"
 
 
 def until(s: Standing, at_ms: int | None) -> str:
     """Return how long it is until then, for people."""
-    return "for ever" if at_ms is None else f"{max(0, at_ms - s.now_ms) / 1000:.1f} s more"
+    return "for ever" if at_ms is None else f"{seconds(max(0, at_ms - s.now_ms))} more"

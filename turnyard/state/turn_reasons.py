@@ -20,7 +20,7 @@ def why_running(s: Standing) -> Explanation:
         return _ghost(s)
     shown, step = holder.shown(s.now_ms), s.number("rv") + 1
     started = [c.tool for c in s.calls if c.of_open_turn and c.state == "started"]
-    phase = f"in tool {', '.join(started)}" if started else "with the model"
+    phase = f"in tool {', '.join(started)}" if started else "with the model, or in a hook or check of the app"
     facts = {"step": step, "phase": phase, "attempt": s.number("at"), "age_s": round((s.now_ms - begun) / 1000, 1)}
     age = s.now_ms - begun
     said = f"worker {holder.worker} (pid {holder.pid} on {holder.host}) has run it for {seconds(age)}; step {step} is {phase}"

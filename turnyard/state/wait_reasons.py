@@ -48,6 +48,10 @@ def _of_call(s: Standing, c: OpenCall) -> Explanation:
     if c.kind in ("retry", "timer"):
         code = "retry_delay" if c.kind == "retry" else "timer"
         return because(s, code, f"it goes on in {wait.removesuffix(' more')}", holder="clock", since_ms=c.since_ms, **facts)
+    if c.kind == "question":
+        detail = f"its question {c.call} waits for an answer, {wait}"
+        holder = {"kind": "outside", "who": "whoever answers it: RedisClient.answer"}
+        return because(s, "parked", detail, holder=holder, since_ms=c.since_ms, **facts)
     detail = f"tool {c.tool} ({c.kind}) waits for its result from outside, {wait}"
     return because(s, "parked", detail, holder={"kind": "outside", "who": "whoever holds the call's URL"}, since_ms=c.since_ms, **facts)
 

@@ -139,3 +139,11 @@ async def test_what_is_remembered_of_a_store_is_what_looking_at_all_of_it_would_
         asked.clear()
         await prepare(replace(seen(*entries), last_seq=seq, epoch=epoch))
         assert sorted(asked) == sorted({e.group_key[-3:] for e in entries if e.type == NOTICE})
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()], ids=lambda e: type(e).__name__)
+async def test_a_check_that_raises_what_would_end_a_process_says_nothing(error: BaseException) -> None:
+    async def broken(_view: TurnView, _key: str) -> None:
+        raise error
+
+    assert list(await Preparer({"disk": Check(broken)})(seen(user(1), notice(2)))) == []

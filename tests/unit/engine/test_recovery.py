@@ -161,9 +161,18 @@ def test_it_fails_when_nothing_could_be_folded_and_the_log_says_so() -> None:
     told = ("overflow/recovery", {"applied": False, "reason": "overflow", "error": LONG.message})
     nothing = after_failure(due, AskModel("k", fold="force"), LONG, Bounds())
     assert (code(nothing), events(nothing)) == ("context_overflow", [told])
+    assert (nothing.failure or {})["message"] == LONG.message
+    unfolded = after_failure(due, AskModel("k", fold="force"), replace(LONG, message="nothing of it"), Bounds())
+    assert (unfolded.failure or {})["message"] == f"{LONG.message}; and nothing of it"
     unsummed = after_failure(due, FOLD, Failure("model_error", "no"), Bounds())
     assert (code(unsummed), events(unsummed)) == ("context_overflow", [told])
     assert "no" in (unsummed.failure or {})["message"]
+
+
+def test_an_answer_to_a_request_that_was_shortened_without_a_fold_ends_the_recovery_in_the_log() -> None:
+    due = then(shown(), after_failure(shown(), ASK, LONG, Bounds()))
+    change = commit_after(due, AskModel("k", fold="force"), result=ModelAnswer(Done("at last")), facts=TABLE)
+    assert events(change) == [("overflow/recovery", {"applied": True, "reason": "overflow", "error": LONG.message})]
 
 
 def test_an_answer_lets_the_next_overflow_be_recovered() -> None:

@@ -367,6 +367,35 @@ def test_what_cannot_be_made_small_enough_is_an_overflow_that_tells_both_sizes()
     assert [e.type for e in session.log].count(COMPACTION) == 1
 
 
+def test_results_that_no_model_has_read_are_stubs_when_nothing_else_makes_room_and_what_was_asked_stays_whole() -> None:
+    session, shaper = Session(), Shaper(replace(TIGHT, budget_tokens=300, preserve_last_tool_calls=2))
+    session.add(user(0, "q" * 500), said(0), asked(0, "c1"), asked(0, "c2"), got(0, "c1", "x" * 4_000), got(0, "c2", "y" * 40))
+    made, _ = build(session, shaper)
+    assert texts(made) == ["q" * 500, "", f"[event_id=5 length=4000]\n{'x' * 100}\n…", "y" * 40]
+    assert (made.stubbed, made.tokens <= 300) == (1, True)
+    again, _ = build(session, Shaper(replace(TIGHT, budget_tokens=300, preserve_last_tool_calls=2, hard_budget_tokens=5_000)))
+    assert "x" * 4_000 in texts(again)
+
+
+def test_a_message_too_long_for_any_request_is_a_stub_once_another_one_was_asked() -> None:
+    session, shaper = Session(), Shaper(replace(TIGHT, preserve_last_messages=6))
+    session.add(user(0, "huge " * 500))
+    with pytest.raises(ContextOverflow):
+        build(session, shaper)
+    session.add(user(0, "and now?"))
+    made, _ = build(session, shaper)
+    assert (made.stubbed, texts(made)[-1]) == (1, "and now?")
+
+
+def test_a_request_that_the_model_calls_too_long_is_sent_as_stubs_when_nothing_can_be_folded() -> None:
+    session = Session()
+    session.add(user(0, "q" * 500), said(0), asked(0, "c1"), got(0, "c1", "x" * 9_000))
+    made = built(Shaper(), session, fold="force")
+    assert (made.nothing_to_fold, made.stubbed) == (False, 1)
+    assert made.tokens < built(Shaper(), session).tokens / 4
+    assert built(Shaper(ShaperPolicy(lod_truncate_above_chars=0)), session, fold="force").nothing_to_fold
+
+
 @pytest.mark.spec("turn-36")
 def test_tools_and_instructions_alone_can_overflow() -> None:
     session = Session()

@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from tests.unit.engine.driving import Drive, answers_in_turn
-from turnyard import App
+from turnyard import App, Limits
 from turnyard.engine.budget import Notice, Spent, Stop
 from turnyard.engine.effects import AskModel, ToolFact, ToolTable
 from turnyard.engine.memory import MemoryJob
@@ -274,6 +274,29 @@ def test_to_go_on_with_nothing_done_is_an_error_rather_than_a_turn_without_an_en
     drive.wait()
     assert (job_of(drive).error or {})["code"] == "retry_exhausted"
     assert "for ever" in (job_of(drive).error or {})["message"]
+
+
+@pytest.mark.parametrize(
+    ("decision", "says"),
+    [
+        (Call((Question("who", {"text": object()}),)), "no JSON"),
+        (Call(()), "names none"),
+    ],
+)
+def test_a_decision_that_cannot_be_carried_out_is_an_error_of_the_strategy(decision: Decision, says: str) -> None:
+    drive = driven(Made(lambda _view, state, _answer: (state, decision)))
+    drive.wait()
+    assert (job_of(drive).error or {})["code"] == "retry_exhausted"
+    assert says in (job_of(drive).error or {})["message"]
+
+
+async def test_a_strategy_that_raises_what_would_end_a_process_fails_its_turn() -> None:
+    def leave(_view: TurnView, _state: Any, _answer: Done | None) -> tuple[Any, Decision]:
+        raise SystemExit(3)
+
+    agent = App().agent("a", model=ScriptedModel(["x"]), strategy=Made(leave), limits=Limits(retry_base=0.001))
+    result = await agent.run("go")
+    assert (result.state, (result.error or {})["code"]) == ("failed", "retry_exhausted")
 
 
 def test_an_answer_that_was_paid_for_is_counted_though_the_strategy_raised_on_it() -> None:
