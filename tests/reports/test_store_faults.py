@@ -39,7 +39,8 @@ async def test_processes_whose_connections_are_reset_again_and_again_read_again(
         deployment.proxy.reset()
     await _well(visitor, "reset")
     assert deployment.alive()
-    assert {role.answers("/healthz") for role in (*deployment.dispatchers, *deployment.workers)} == {200}
+    roles = (*deployment.dispatchers, *deployment.workers)
+    await wait_until(lambda: {role.answers("/healthz") for role in roles} == {200}, description="every role to be well", timeout_s=30)
 
 
 @pytest.mark.spec("L10", "trap-38")

@@ -410,7 +410,10 @@ async def test_what_steers_a_turn_comes_before_what_was_to_follow_it_and_follow_
     await wait_until(runs, description="the session to run")
     async with RedisClient(stack.redis) as other:
         jobs = [await other.submit("hello", f"add {n} {n}", session=session, mode="follow_up") for n in (1, 2)]
-        await other.submit("hello", "hi", session=session, mode="steer")
+        steering = await other.submit("hello", "hi", session=session, mode="steer")
+        async for event in client.events(session, deltas=False):
+            if event.event == "inbox/accepted" and event.data["job"] == steering.id:
+                break
         stack.app.open(gate)
         assert [(await job.result(timeout=30))["text"] for job in jobs] == ["it is 2", "it is 4"]
     said = [entry for entry in await client.entries(session) if entry["type"] in ("user/message", "assistant/message")]
