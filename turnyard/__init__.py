@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         ToolError,
         TurnyardError,
     )
-    from turnyard.tools import Park, Tool, ToolContext, tool
+    from turnyard.tools import Detailed, Park, Tool, ToolContext, tool
 
 __all__ = [
     "Agent",
@@ -37,6 +37,7 @@ __all__ = [
     "CallMade",
     "Client",
     "ConfigError",
+    "Detailed",
     "Image",
     "JobCancelled",
     "JobFailed",
@@ -84,7 +85,7 @@ _HOMES = {
         "ToolError",
         "TurnyardError",
     ),
-    "turnyard.tools": ("Park", "Tool", "ToolContext", "tool"),
+    "turnyard.tools": ("Detailed", "Park", "Tool", "ToolContext", "tool"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

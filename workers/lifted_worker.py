@@ -162,7 +162,7 @@ class LiftedTasks:
             current.uncancel()
             # The row has its outcome; telling it anyway makes the server count this task to nobody.
             return "cancelled", {"content": _CANCELLED_TEXT, "is_error": True}
-        return ("error" if done.is_error else "result"), {"content": done.content, "is_error": done.is_error}
+        return ("error" if done.is_error else "result"), done.body
 
     async def _tell(self, task: LiftedTask, outcome: str, body: dict[str, Any], *, owner: str, job: str) -> None:
         """Tell the row, as often as it takes."""

@@ -292,4 +292,4 @@ def _fact(one: AnyTool) -> ToolFact:
     """Return what the engine has to know of a tool. A parked call waits as long as the tool was declared to."""
     waits = one.park or (one.limit if one.kind == "lift" else None)
     timeout_ms = int(waits.total_seconds() * 1000) if waits else DAY_MS
-    return ToolFact(one.kind, one.wait, one.idempotent, one.queue, timeout_ms if one.kind != "plain" else None)
+    return ToolFact(one.kind, one.wait, one.idempotent, one.queue, timeout_ms if one.kind != "plain" else None, one.alone)

@@ -107,7 +107,7 @@ class Hands:
 def read_outcome(outcome: ToolOutcome) -> ToolResult | Parked:
     """Return what the engine has to know of what a tool brought."""
     if outcome.park is None:
-        return ToolResult(outcome.content, outcome.is_error, outcome.closes)
+        return ToolResult(outcome.content, outcome.is_error, outcome.closes, details=outcome.details)
     expires_in = outcome.park.expires_in
     return Parked(outcome.content, int(expires_in.total_seconds() * 1000) if expires_in else None)
 

@@ -288,9 +288,7 @@ def _error(call: OpenCall, reason: str) -> Answer:
 
 
 def _answer(call: OpenCall, result: ToolResult) -> Answer:
-    body: dict[str, Any] = {"content": result.content, "is_error": result.is_error}
-    if result.closes:
-        body["closes"] = True
+    body = result.body | ({"closes": True} if result.closes else {})
     return Answer(call.id, "error" if result.is_error else "result", body)
 
 

@@ -81,12 +81,13 @@ class ToolExecutionUpdate:
 
 @dataclass(frozen=True, slots=True)
 class ToolExecutionEnd:
-    """A call is over, or waits outside; `content` is what the model will read."""
+    """A call is over, or waits outside; `content` is what the model will read, `details` what its tool told besides that."""
 
     call: str
     tool: str
     content: str
     is_error: bool
+    details: Any = None
     type: Literal["tool_execution_end"] = field(default="tool_execution_end", init=False)
 
 

@@ -30,7 +30,7 @@ _NAME_CHARS = 64
 
 def declare(view: TurnView, facts: ToolTable, asked: Sequence[AskedCall | Question], *, refusal: str | None = None) -> tuple[NewCall, ...]:
     """Give each call an id and a kind, and judge its arguments; with `refusal` none of them is run."""
-    plain = sum(1 for call in asked if isinstance(call, AskedCall) and (facts.fact(call.name) or _PLAIN).kind == "plain")
+    plain = sum(1 for call in asked if isinstance(call, AskedCall) and _may_run_beside(facts.fact(call.name) or _PLAIN))
     together = facts.parallel > 1 and plain > 1
     seen: set[str] = {""}
     calls: list[NewCall] = []
@@ -77,6 +77,11 @@ def _body(call: AskedCall, given: Arguments, provider_id: str, facts: ToolTable)
 
 def _new_call(ident: str, body: dict[str, Any], facts: ToolTable, *, together: bool) -> NewCall:
     fact = (facts.fact(body["name"]) or _PLAIN) if "refused" not in body else _PLAIN
-    kind: CallKind = "parallel" if fact.kind == "plain" and together else fact.kind
+    kind: CallKind = "parallel" if together and _may_run_beside(fact) else fact.kind
     queue = fact.queue if kind == "lift" else None
     return NewCall(ident, kind, body, fact.awaited, fact.idempotent, queue, fact.timeout_ms)
+
+
+def _may_run_beside(fact: ToolFact) -> bool:
+    """Tell whether a call of this tool may run while others of its answer do."""
+    return fact.kind == "plain" and not fact.alone

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from turnyard.engine.compaction import CHARS_PER_TOKEN, Compaction, FileOps, check_cut, estimate_tokens, file_ops_of
 from turnyard.engine.effects import Fold, Summary
-from turnyard.engine.folding import marker_body
+from turnyard.engine.folded import marker_of
 from turnyard.engine.memory import MemorySession
-from turnyard.engine.messages import SUMMARY, Message, messages_of
+from turnyard.engine.messages import SUMMARY, Message
 from turnyard.errors import InvalidInput
 from turnyard.records.commit import TurnView
 from turnyard.records.log import COMPACTION, LogRecord, position
@@ -60,8 +60,7 @@ def _spans(folded: Sequence[LogRecord]) -> list[list[int]]:
 
 def put_summary(memory: MemorySession, fold: Fold, summary: Summary) -> LogRecord:
     """Write a summary that a model made, with the files that the calls it stands for touched; return its record."""
-    gone = [e for e in memory.entries if any(first <= e.seq <= last for first, last in fold.spans)]
-    body = marker_body(fold, summary) | {"files": file_ops_of(messages_of(gone)).to_json()}
+    body = marker_of(memory.entries, fold, summary)
     for name, n in {"summary_calls": 1, **{f"summary_{name}": n for name, n in (summary.usage or {}).items()}}.items():
         memory.usage[name] = memory.usage.get(name, 0) + n
     return memory.append(LogRecord(0, COMPACTION, body=body))

@@ -21,13 +21,17 @@ DAY_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class ToolFact:
-    """What the turn has to know of a tool. `timeout_ms` is how long a parked call may wait, None for a day."""
+    """What the turn has to know of a tool. `timeout_ms` is how long a parked call may wait, None for a day.
+
+    A call of a tool that works `alone` never runs beside another.
+    """
 
     kind: CallKind = "plain"
     awaited: bool = False
     idempotent: bool = False
     queue: str | None = None
     timeout_ms: int | None = None
+    alone: bool = False
 
 
 READ_ENTRY = "read_entry"
@@ -169,6 +173,7 @@ class HookAnswer:
 class ToolResult:
     """The call is done. With `closes` the turn ends once the whole batch is answered, and the model is not asked again.
 
+    `details` is JSON that the log keeps for whoever watches; the model does not see it, None is none.
     `times` is how often its tool was run for that: 0 when a layer answered in its place.
     """
 
@@ -176,6 +181,13 @@ class ToolResult:
     is_error: bool = False
     closes: bool = False
     times: int = 1
+    details: Any = None
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """Return it as a log holds it."""
+        body: dict[str, Any] = {"content": self.content, "is_error": self.is_error}
+        return body if self.details is None else body | {"details": self.details}
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ class Message:
     `role` is user, assistant, tool_result, compact_summary, notification, or one of your own, whose `data` is yours.
     `calls` are those of an assistant; `call` and `tool` say which one a result answers. `stop` is why an answer ended:
     stop, tool_calls, length, refusal, content_filter, aborted or error; an aborted one is not shown to the model.
-    `at_ms` is 0 for what is not in the log yet.
+    `details` is what a tool told besides its result, which no model sees. `at_ms` is 0 for what is not in the log yet.
     """
 
     role: str
@@ -64,6 +64,7 @@ class Message:
     thinking: str = ""
     stop: str = ""
     usage: Mapping[str, int] | None = None
+    details: Any = None
     at_ms: int = 0
     seqs: tuple[int, ...] = ()
 
@@ -87,6 +88,7 @@ def message_of(entry: LogRecord, calls: Sequence[LogRecord] = (), *, tool: str =
         is_error=bool(body.get("is_error")),
         stop="aborted" if body.get("aborted") else str(body.get("finish") or ""),
         usage=body.get("usage"),
+        details=body.get("details"),
         at_ms=entry.at_ms,
         seqs=(entry.seq, *(call.seq for call in calls)),
     )

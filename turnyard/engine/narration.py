@@ -118,7 +118,7 @@ class Narration:
         if call not in self._told and call not in self.pending:
             self.tool_started(call, name, asked.body.get("args") or {} if asked else {})
         if call not in self._told:
-            self.tool_ended(call, name, message.text, is_error=message.is_error)
+            self.tool_ended(call, name, message.text, is_error=message.is_error, details=message.details)
         self._told.discard(call)
         self._results.append(self._whole(message))
         if not self._open:
@@ -167,8 +167,8 @@ class Narration:
             name = str(self._open[call].body.get("name", "")) if call in self._open else ""
             self.bus.emit(ToolExecutionUpdate(call, name, fraction, note))
 
-    def tool_ended(self, call: str, tool: str, content: str, *, is_error: bool) -> None:
+    def tool_ended(self, call: str, tool: str, content: str, *, is_error: bool, details: Any = None) -> None:
         """A call is over."""
         self.pending.discard(call)
         self._told.add(call)
-        self.bus.emit(ToolExecutionEnd(call, tool, content, is_error))
+        self.bus.emit(ToolExecutionEnd(call, tool, content, is_error, details))

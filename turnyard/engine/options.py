@@ -46,9 +46,13 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """What to change of a result, field by field; None keeps it. `terminate` True ends the run once the batch is answered."""
+    """What to change of a result, field by field; None keeps it. `terminate` True ends the run once the batch is answered.
+
+    `details` are for whoever watches; the model does not see them.
+    """
 
     content: str | None = None
+    details: Any = None
     is_error: bool | None = None
     terminate: bool | None = None
 
@@ -81,12 +85,14 @@ class Options:
     `on_delta` is told of every piece of an answer, `on_usage` once per answer of the counts so far, `on_compaction` of
     every compaction. `before_tool_call` may block a call, `after_tool_call` change its result. After a turn that made
     calls `should_stop_after_turn` may end the run, and `prepare_next_turn` change what the rest of it is done with.
-    With `skip_remaining_on_steer` calls that have not begun are not run once a steering message waits.
+    With `skip_remaining_on_steer` calls that have not begun are not run once a steering message waits. `convert` says in place
+    of all roles' converters what the model sees of each message, None for nothing.
     """
 
     steering: Drain = "one"
     follow_ups: Drain = "one"
     skip_remaining_on_steer: bool = False
+    convert: Callable[[Message], Message | None] | None = None
     on_delta: Callable[[Delta], None] | None = None
     on_usage: Callable[[dict[str, int]], None] | None = None
     on_compaction: Callable[[Compaction], None] | None = None
@@ -102,6 +108,7 @@ class LocalOptions(TypedDict, total=False):
     steering: Drain
     follow_ups: Drain
     skip_remaining_on_steer: bool
+    convert: Callable[[Message], Message | None] | None
     on_delta: Callable[[Delta], None] | None
     on_usage: Callable[[dict[str, int]], None] | None
     on_compaction: Callable[[Compaction], None] | None
@@ -169,5 +176,5 @@ async def _after(options: Options, context: CallContext, result: ToolResult) -> 
     change = await asked(lambda: after(context, result), None)
     if change is None:
         return result
-    given = {"content": change.content, "is_error": change.is_error, "closes": change.terminate}
+    given = {"content": change.content, "details": change.details, "is_error": change.is_error, "closes": change.terminate}
     return replace(result, **{name: value for name, value in given.items() if value is not None})

@@ -77,4 +77,4 @@ class Outside:
         if result is None:
             memory.outcome(row.call, "cancelled", None)
         else:
-            memory.outcome(row.call, "error" if result.is_error else "result", {"content": result.content, "is_error": result.is_error})
+            memory.outcome(row.call, "error" if result.is_error else "result", result.body)

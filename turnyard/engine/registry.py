@@ -60,6 +60,17 @@ class Registry:
         return None if seen is None else _rewritten(entry, seen)
 
 
+def shown_by(convert: Converter, entries: Sequence[LogRecord]) -> Sequence[LogRecord]:
+    """Return the entries as a converter alone wants the model to see them, whatever roles are known. Calls stay with their answer."""
+    shown: list[LogRecord] = []
+    for entry in entries:
+        message = message_of(entry)
+        seen = message if entry.type == CALL else convert(message)
+        if seen is not None:
+            shown.append(entry if seen == message else _rewritten(entry, seen))
+    return tuple(shown)
+
+
 def _rewritten(entry: LogRecord, seen: Message) -> LogRecord:
     """Return the entry with the words of `seen`; one with a role of its own takes that of `seen`."""
     words: dict[str, Any] = {"parts": list(seen.parts)} if seen.parts else {"text": seen.text}

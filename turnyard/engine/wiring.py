@@ -11,7 +11,7 @@ from turnyard.engine.memory import MemorySession
 from turnyard.engine.narration import Narration
 from turnyard.engine.options import Options, guarded, told
 from turnyard.engine.queues import MessageQueue
-from turnyard.engine.registry import Registry
+from turnyard.engine.registry import Registry, shown_by
 from turnyard.engine.runner import Means, Run
 from turnyard.ports import Delta
 from turnyard.records.commit import TurnView
@@ -43,7 +43,8 @@ def wired(means: Means, shared: Shared) -> Means:
     options = shared.options
 
     def show(entries: Sequence[LogRecord]) -> Sequence[LogRecord]:
-        return shared.registry.shown(means.show(entries) if means.show else entries)
+        entries = means.show(entries) if means.show else entries
+        return shared.registry.shown(entries) if options.convert is None else shown_by(options.convert, entries)
 
     def heard(_view: TurnView, delta: Delta) -> None:
         shared.narration.heard(delta)
@@ -64,7 +65,7 @@ def _narrated(run: Run, shared: Shared) -> Run:
         narration.tool_started(call, effect.name, effect.args)
         result = await run(view, effect)
         if isinstance(result, ToolResult):
-            narration.tool_ended(call, effect.name, result.content, is_error=result.is_error)
+            narration.tool_ended(call, effect.name, result.content, is_error=result.is_error, details=result.details)
         return result
 
     return narrated

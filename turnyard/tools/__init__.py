@@ -1,8 +1,9 @@
 """Tools: how a Python function becomes something a model may call, and how such a call is run."""
 
 from turnyard.tools.context import CallUrls, ToolContext
+from turnyard.tools.detailed import Detailed
 from turnyard.tools.park import Park
 from turnyard.tools.runtime import ToolOutcome, run_tool
 from turnyard.tools.tool import Tool, tool
 
-__all__ = ["CallUrls", "Park", "Tool", "ToolContext", "ToolOutcome", "run_tool", "tool"]
+__all__ = ["CallUrls", "Detailed", "Park", "Tool", "ToolContext", "ToolOutcome", "run_tool", "tool"]

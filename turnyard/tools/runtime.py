@@ -23,10 +23,12 @@ from pydantic_core import PydanticSerializationError, to_json, to_jsonable_pytho
 from turnyard.errors import InvalidInput, SessionClosed, ToolError
 from turnyard.text import bound, scrub_tree
 from turnyard.tools.context import ToolContext
+from turnyard.tools.detailed import Detailed
 from turnyard.tools.park import Park
 from turnyard.tools.tool import Tool
 
 OUTPUT_BYTES = 65_536
+DETAILS_BYTES = 16_384
 THREAD = "turnyard tool"  # the name of each thread that runs a plain function
 # How long a cancelled body may tidy up before the turn goes on without it.
 _GRACE_S = 1.0
@@ -38,13 +40,21 @@ _log = logging.getLogger("turnyard.tools")
 class ToolOutcome:
     """What the model is told. `park` is set when the result will come from outside; `content` is then its note.
 
-    With `closes` the tool ends the turn: the model is not asked again once the whole batch is answered.
+    With `closes` the tool ends the turn: the model is not asked again once the whole batch is answered. `details` is JSON
+    for whoever watches, which the model does not see.
     """
 
     content: str
     is_error: bool = False
     park: Park | None = None
     closes: bool = False
+    details: Any = None
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """Return it as a log holds it."""
+        body: dict[str, Any] = {"content": self.content, "is_error": self.is_error}
+        return body if self.details is None else body | {"details": self.details}
 
 
 async def run_tool(tool: Tool[..., Any], arguments: object, ctx: ToolContext[Any], *, keep: bool = False) -> ToolOutcome:
@@ -88,6 +98,8 @@ async def _stop(tool: Tool[..., Any], body: asyncio.Future[ToolOutcome], *, keep
 async def _guarded(tool: Tool[..., Any], given: dict[str, Any], ctx: ToolContext[Any]) -> ToolOutcome:
     try:
         result = await _body(tool, given, ctx)
+        if isinstance(result, Detailed):
+            return ToolOutcome(bound(_text(result.content), OUTPUT_BYTES), details=_details(tool, result.details))
         return _parked(tool, result) if isinstance(result, Park) else ToolOutcome(bound(_text(result), OUTPUT_BYTES))
     except SessionClosed as end:
         return ToolOutcome(bound(end.result, OUTPUT_BYTES), closes=True)
@@ -151,6 +163,14 @@ def _text(result: object) -> str:
     except PydanticSerializationError:
         # pydantic refuses a lone surrogate wherever it stands; the standard library carries it as an escape.
         return to_json(scrub_tree(json.loads(json.dumps(result, default=_plain))), inf_nan_mode="null").decode()
+
+
+def _details(tool: Tool[..., Any], details: object) -> Any:
+    """Return details as JSON; what is too large for the log is an error of the tool."""
+    raw = _text(details) if not isinstance(details, str) else json.dumps(details)
+    if len(raw.encode()) > DETAILS_BYTES:
+        raise RuntimeError(f"tool {tool.name}: its details are over {DETAILS_BYTES:,} bytes as JSON; keep what is large in a file")
+    return scrub_tree(json.loads(raw))
 
 
 def _plain(value: object) -> Any:

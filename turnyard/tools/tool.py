@@ -38,6 +38,7 @@ class _Options:
     idempotent: bool = False
     wait: bool = False
     park: timedelta | None = None
+    alone: bool = False
 
 
 class Tool(Generic[P, R]):
@@ -45,7 +46,7 @@ class Tool(Generic[P, R]):
 
     `kind` is plain, lift (runs on an arq worker) or callback (may finish outside). `queue` is None unless lifted.
     `timeout` bounds the body, None means `limit`'s default. `park` is how long a callback may take. `wait` makes the
-    turn stop until a lifted call is done. `takes_context` tells whether the first parameter is the call's context.
+    turn stop until a lifted call is done. A call that works `alone` never runs beside another. `takes_context` tells whether the first parameter is the call's context.
     """
 
     def __init__(self, function: Callable[P, R], options: _Options) -> None:
@@ -58,6 +59,7 @@ class Tool(Generic[P, R]):
         self.park = options.park
         self.idempotent = options.idempotent
         self.wait = options.wait
+        self.alone = options.alone
         _check_options(self.name, options)
         context = _context_parameter(function)
         self.takes_context = context is not None
@@ -103,6 +105,7 @@ def tool(
     idempotent: bool = False,
     wait: bool = False,
     park: timedelta | float | None = None,
+    alone: bool = False,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -114,6 +117,7 @@ def tool(
     idempotent: bool = False,
     wait: bool = False,
     park: timedelta | float | None = None,
+    alone: bool = False,
 ) -> Any:
     """Make a tool of a function: its name, docstring and types are what the model sees.
 
@@ -127,11 +131,14 @@ def tool(
         idempotent: running it twice with one idempotency key does no harm, so it is repeated after a crash.
         wait: stop the turn until the lifted result is there.
         park: the call may finish outside, within this time, by returning `Park`.
+        alone: never run the call beside another one, though the agent runs calls of one answer together.
 
     Raises:
         ConfigError: the function cannot be a tool; the message says which part and what to write instead.
     """
-    options = _Options(lift=lift, queue=queue, timeout=_duration(timeout), idempotent=idempotent, wait=wait, park=_duration(park))
+    options = _Options(
+        lift=lift, queue=queue, timeout=_duration(timeout), idempotent=idempotent, wait=wait, park=_duration(park), alone=alone
+    )
 
     def make(wrapped: Callable[..., Any]) -> Tool[..., Any]:
         return Tool(wrapped, options)
