@@ -16,6 +16,7 @@ from turnyard.engine.memory import MemorySession
 from turnyard.engine.options import Options, Settings
 from turnyard.engine.registry import Converter
 from turnyard.engine.runner import Means, Spawn
+from turnyard.errors import ConfigError
 from turnyard.ports import Clock
 from turnyard.records.commit import TurnView
 from turnyard.records.log import LogRecord
@@ -111,6 +112,8 @@ def _local_agent(base: Agent, settings: Settings, place: _Place) -> LocalAgent:
     async def scope() -> AsyncGenerator[Means]:
         models = open_models(agent.options.models, base_dir=agent.home.base_dir, clock=place.clock)
         async with place.deps.held() as held, models as opened:
+            if not opened:
+                raise ConfigError(f"agent {agent.name} has no model: give it one, or the session by set_model")
             # what is shown is the session's to say, whose registry holds the agent's roles, too
             yield replace(agent.means(opened, Hands(agent.name, agent.tools, held, around)), spawn=place.spawn, show=None)
 

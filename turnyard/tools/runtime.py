@@ -69,6 +69,8 @@ async def run_tool(tool: Tool[..., Any], arguments: object, ctx: ToolContext[Any
     except InvalidInput as error:
         refusal = f"{tool.name} was not run: {error}. Correct the arguments and call it again."
         return ToolOutcome(bound(refusal, OUTPUT_BYTES), is_error=True)
+    if keep and ctx.cancelled:
+        raise asyncio.CancelledError  # it is stopped before it began
     body = asyncio.ensure_future(_guarded(tool, given, ctx))
     try:
         await asyncio.wait({body}, timeout=tool.limit.total_seconds())

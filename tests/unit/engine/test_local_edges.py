@@ -7,6 +7,7 @@ import gc
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from tests.unit.engine.test_local_runs import Held, add, prompted, session, show
 from turnyard import App, Limits, ToolContext, tool
 from turnyard.engine.bus import Event
 from turnyard.engine.local import LocalSession
-from turnyard.errors import ModelError
+from turnyard.engine.options import Settings
+from turnyard.errors import ConfigError, ModelError
 from turnyard.ports import Delta, Done, ModelRequest
 from turnyard.testing import ManualClock, ScriptedModel, call, wait_until
 
@@ -202,6 +204,40 @@ async def test_an_abort_ends_what_the_owner_is_asked() -> None:
     assert (await asyncio.wait_for(running, 5)).state == "cancelled"
 
 
+@pytest.mark.parametrize("together", [1, -1])
+async def test_a_call_that_a_check_before_it_aborts_does_not_begin(together: int) -> None:
+    begun: list[int] = []
+
+    @tool
+    def act(ctx: ToolContext[None], n: int) -> str:
+        """Do something that cannot be undone."""
+        begun.append(n)
+        return str(ctx.call_id)
+
+    async def before(_context: Any) -> None:
+        talk.abort()
+
+    model = ScriptedModel([[call("act", n=1), call("act", n=2)], "x"])
+    talk = session(model, act, before_tool_call=before, limits=Limits(parallel_tools=together))
+    events = heard(talk)
+    result = await talk.prompt("hi")
+    assert (begun, result.state, ends(events)) == ([], "cancelled", (1, 1, True))
+    assert [c.outcome for c in result.calls] == ["cancelled", "cancelled"]
+
+
+@pytest.mark.parametrize("together", [1, -1])
+async def test_a_call_that_aborts_its_own_run_has_its_result(together: int) -> None:
+    @tool
+    async def leave() -> str:
+        """End it all."""
+        talk.abort()
+        return "left"
+
+    talk = session(ScriptedModel([[call("leave"), call("add", a=1, b=1)], "x"]), leave, add, limits=Limits(parallel_tools=together))
+    result = await talk.prompt("hi")
+    assert (result.state, result.calls[0].content) == ("cancelled", "left")
+
+
 # -- code of strangers
 
 
@@ -269,6 +305,27 @@ async def test_an_error_after_the_caller_gave_up_leaves_nothing_unheard(caplog: 
     del running
     gc.collect()
     assert "never retrieved" not in caplog.text
+
+
+async def test_a_session_without_a_model_says_so_before_anything_happens() -> None:
+    talk = session(ScriptedModel(["x"]))
+    events = heard(talk)
+    talk.set_model(())
+    with pytest.raises(ConfigError, match="no model"):
+        await talk.prompt("hi")
+    assert (events, talk.messages) == ([], [])
+
+
+async def test_what_the_owner_wants_next_and_cannot_be_had_ends_the_run_told() -> None:
+    def prepare(_done: Any, settings: Settings) -> Settings:
+        return replace(settings, model=())
+
+    talk = session(ScriptedModel([call("add", a=1, b=1), "x"]), add, prepare_next_turn=prepare)
+    events = heard(talk)
+    with pytest.raises(ConfigError):
+        await talk.prompt("hi")
+    assert ends(events) == (1, 1, True)
+    assert not talk.state().is_streaming
 
 
 # -- queues
