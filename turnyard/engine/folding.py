@@ -62,7 +62,7 @@ def next_fold(
         low=staying[0] if staying else max(entry.seq for entry in entries) + 1,
         count=sum(1 for entry in entries if entry.type != COMPACTION),
         before=transcript.whole_tokens,
-        rest=sum((part.whole if part.group.index in kept else transcript.shortened(part)).tokens for part in stays),
+        rest=sum((part.whole if kept.whole(part.group.index) else transcript.shortened(part)).tokens for part in stays),
         replaced=sum(transcript.shortened(part).tokens for part in chosen),
         more=any(part.whole.messages for part in older[len(chosen) :]),
     )

@@ -6,7 +6,7 @@ and a closing, a note on what was left out. The size that is told is that of the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,32 +66,28 @@ class Frame:
         return Built(closed(assembled(self.system, messages)), size_tokens, stubbed, dropped)
 
     def squeezed(self, parts: Sequence[Part], shapes: Sequence[Shape], kept: Kept, limit_tokens: int, *, least: Sequence[Shape]) -> Built:
-        """Return the request with as many of the oldest parts that are not `kept` left out as it takes to fit the limit.
+        """Return the request made shorter until it fits the limit.
 
-        What is kept is shown as in `least`, the oldest first, as far as it takes: it can be read piece by piece, and a
-        session whose unread results are too long would never get over them.
+        The oldest parts that are not `kept` are left out. Then what is kept is shown as in `least`, the oldest first: it can
+        be read piece by piece, and a session whose unread results are too long would never get over them. Then those
+        that wait are left out, too.
 
         Raises:
             ContextOverflow: what is kept does not fit even so.
         """
         shown = list(shapes)
         size, dropped, note = self.size(shown), 0, _NOTHING
-        for index, part in enumerate(parts):
+        for index, shape in _shorter(kept, least):
             if size + note.tokens <= limit_tokens:
                 break
-            if index in kept or not part.whole.messages:
+            if shape.tokens >= shown[index].tokens:
                 continue
-            size -= shown[index].tokens
-            shown[index] = _NOTHING
-            dropped += _stands_for(part)
-            note = self._note(dropped)
+            size += shape.tokens - shown[index].tokens
+            shown[index] = shape
+            if shape is _NOTHING:
+                dropped += _stands_for(parts[index])
+                note = self._note(dropped)
         size = self.size([note, *shown])
-        for index, shape in enumerate(least):
-            if size <= limit_tokens:
-                break
-            if shown[index] is not _NOTHING and shape.tokens < shown[index].tokens:
-                shown[index] = shape
-                size = self.size([note, *shown])
         if size > limit_tokens:
             raise ContextOverflow(size, limit_tokens)
         return self.built(parts, shown, size, before=note, dropped=dropped)
@@ -100,6 +96,13 @@ class Frame:
         text = f"[note] {dropped} older entries are left out here, because the conversation is longer than the model can read at once."
         message: Message = {"role": "user", "content": text}
         return Shape((message,), message_tokens(message, self.count))
+
+
+def _shorter(kept: Kept, least: Sequence[Shape]) -> Iterator[tuple[int, Shape]]:
+    """Yield which part is shown how instead, in the order in which that is tried."""
+    yield from ((index, _NOTHING) for index in range(len(least)) if index not in kept)
+    yield from enumerate(least)
+    yield from ((index, _NOTHING) for index in sorted(kept.waiting))
 
 
 def _differing(whole: Shape, shown: Shape) -> int:

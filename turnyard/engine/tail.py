@@ -1,7 +1,8 @@
-"""Which of a log's groups are shown whole whatever the size of the request.
+"""Which of a log's groups are kept whatever the size of the request.
 
-The newest messages and exchanges are, up to a group's beginning; and, however old, what the user asked last, calls
-whose result is still to come, and results that the model has not read yet.
+The newest messages and exchanges are shown whole, up to a group's beginning; and, however old, what the user asked last,
+and results that the model has not read yet. A call whose result is still to come is never summarised away, but what is
+large next to it may be shown as a stub: many such calls must not fill a request for good.
 """
 
 from __future__ import annotations
@@ -14,19 +15,28 @@ from turnyard.engine.groups import Group, Grouping
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The groups that must not be shortened, folded or left out, by index: all from `start` on, and `pinned` ones."""
+    """The groups that must not be folded, by index: all from `start` on, `pinned` ones, and those that wait for results.
+
+    The `waiting` ones among them may be shortened, and are left out of a request that does not fit otherwise.
+    """
 
     start: int
     pinned: frozenset[int]
+    waiting: frozenset[int] = frozenset()
+
+    def whole(self, index: int) -> bool:
+        """Tell whether the group must not be shortened either."""
+        return index >= self.start or index in self.pinned
 
     def __contains__(self, index: int) -> bool:
-        return index >= self.start or index in self.pinned
+        return self.whole(index) or index in self.waiting
 
 
 def pristine(grouping: Grouping, *, messages: int, exchanges: int) -> Kept:
-    """Return what is kept whole: `messages` counts those of the user and the model, `exchanges` calls with their results."""
-    pinned = {*grouping.parked.values(), *grouping.unread} | ({grouping.asked} if grouping.asked is not None else set[int]())
-    return Kept(tail_start(grouping.groups, messages=messages, exchanges=exchanges), frozenset(pinned))
+    """Return what is kept: `messages` counts those of the user and the model, `exchanges` calls with their results."""
+    start = tail_start(grouping.groups, messages=messages, exchanges=exchanges)
+    pinned = grouping.unread | ({grouping.asked} if grouping.asked is not None else set[int]())
+    return Kept(start, frozenset(pinned), frozenset(index for index in grouping.parked.values() if index < start) - pinned)
 
 
 def tail_start(groups: Sequence[Group], *, messages: int, exchanges: int) -> int:

@@ -354,6 +354,20 @@ def test_a_summary_that_is_left_out_counts_as_what_it_stands_for() -> None:
     assert texts(made)[1:] == ["y", "q"]
 
 
+@pytest.mark.parametrize(("above_chars", "left_out"), [(200, False), (0, True)])
+def test_many_calls_that_wait_do_not_fill_a_request_for_good(above_chars: int, left_out: bool) -> None:
+    session, shaper = Session(), Shaper(ShaperPolicy(2_000, 1, 0, lod_truncate_above_chars=above_chars, lod_headroom_tokens=-1))
+    for n in range(9):
+        session.add(user(0, f"q{n}"), said(0), asked(0, f"p{n}"), asked(0, f"b{n}"))
+        session.add(got(0, f"p{n}", None, outcome="placeholder"), got(0, f"b{n}", "big " * 1_000), said(0, "on its way"))
+    session.add(user(0, "and?"))
+    made, _ = build(session, shaper)
+    assert made.tokens <= 2_000
+    assert bool(made.dropped) == left_out
+    assert str(made.messages).count("Pending: call p") == (1 if left_out else 9)
+    assert texts(made)[-1] == "and?"
+
+
 @pytest.mark.spec("turn-36")
 def test_what_cannot_be_made_small_enough_is_an_overflow_that_tells_both_sizes() -> None:
     session = four_and_a_question()
