@@ -102,7 +102,19 @@ def _recovery(data: Event) -> str:
 
 
 def _retry(data: Event) -> str:
-    return f"! tried again: {one_line(str(dict(data)), WIDTH)}"
+    most = data.get("max_attempts")
+    number = f"retry {data.get('attempt')}" + ("" if most is None else f" of {most}")
+    return f"! the model is asked again in {(data.get('delay_ms') or 0) / 1000:.1f} s ({number}): {one_line(str(data.get('error_message')), WIDTH)}"
+
+
+def _too_long(data: Event) -> str | None:
+    if data.get("applied"):
+        return f"! the request was too long and is sent again, shortened: {one_line(str(data.get('error')), WIDTH)}"
+    return None  # the turn's end says it
+
+
+def _compaction(data: Event) -> str:
+    return f"… {data.get('count')} older entries are summarised from here on"
 
 
 def _gap(data: Event) -> str:
@@ -131,6 +143,9 @@ _NOTES: dict[str, Callable[[Event], str | None]] = {
     "call/resolved": _resolved,
     "session/recovery": _recovery,
     "retry/start": _retry,
+    "summarization/retry/start": _retry,
+    "overflow/recovery": _too_long,
+    "session/compaction": _compaction,
     "gap": _gap,
     "turn/end": _ending,
 }

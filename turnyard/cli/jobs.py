@@ -158,10 +158,15 @@ def follow(
     from turnyard.cli.follow import envelopes, show_until_quiet
 
     async def ask(client: Client) -> None:
+        why: dict[str, Any] = {}
+
         async def settled() -> bool:
-            return (await client.explain(session))["code"] not in BUSY
+            why.update(await client.explain(session))
+            return why["code"] not in BUSY
 
         await show_until_quiet(envelopes(client.events(session, after=after)), settled, as_json=as_json, forever=forever)
+        if why and why["code"] != "idle" and not as_json:
+            say(f"{why['code']}: {why['detail']}; it goes on without being followed: turnyard explain {session}")
 
     with_client(ask, url=url, key=key, config=config)
 

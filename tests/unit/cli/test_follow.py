@@ -142,3 +142,16 @@ def test_only_whole_new_lines_are_shown(tmp_path: Any):
         assert tail.lines() == ["a      | new"]
         sink.write(" done\n")
     assert tail.lines() == ["a      | half done"]
+
+
+def test_a_retry_a_summary_and_a_shortened_request_are_told_in_words():
+    failed = {"attempt": 1, "max_attempts": 3, "delay_ms": 3233, "error_message": "429: slow down"}
+    assert note("retry/start", failed) == "! the model is asked again in 3.2 s (retry 1 of 3): 429: slow down"
+    assert (
+        note("summarization/retry/start", failed | {"max_attempts": None})
+        == "! the model is asked again in 3.2 s (retry 1): 429: slow down"
+    )
+    assert note("session/compaction", {"count": 14, "text": "secret"}) == "… 14 older entries are summarised from here on"
+    told = note("overflow/recovery", {"applied": True, "error": "8192 tokens"})
+    assert told == "! the request was too long and is sent again, shortened: 8192 tokens"
+    assert note("overflow/recovery", {"applied": False, "error": "8192 tokens"}) is None
