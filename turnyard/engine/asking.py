@@ -17,9 +17,12 @@ from turnyard.engine.progress import Progress
 from turnyard.engine.recovery import after_answer, fold_mode
 from turnyard.engine.reply import body_of, carry_out, fail, lanes, paid
 from turnyard.engine.stopping import at_stop, reset_by, segment_over
-from turnyard.engine.strategy import Ask
+from turnyard.engine.strategy import Ask, Continue
+from turnyard.errors import StrategyError
 from turnyard.records.commit import Clear, Commit, Say, TurnView
 from turnyard.records.log import LogRecord
+
+MOST_IDLE = 100
 
 
 def ask_effect(view: TurnView, facts: ToolTable, ask: Ask) -> Effect:
@@ -85,10 +88,13 @@ def answer_commit(view: TurnView, effect: AskModel, answer: ModelAnswer, facts: 
 
 def outright(view: TurnView, facts: ToolTable, decided: Decided) -> Commit:
     """Return the commit of a decision that no answer was taken for. With hooks they are asked before it ends the turn."""
-    change = carry_out(view, facts, decided)
-    if not _is_over(facts, change):
-        return change
-    return replace(change, ending="none", claim=True, state=replace(Progress.of(view), over=1).into(decided.held))
+    change, before = carry_out(view, facts, decided), Progress.of(view)
+    progress = replace(before, idle=before.idle + 1 if isinstance(decided.decision, Continue) else 0)
+    if progress.idle > MOST_IDLE:
+        raise StrategyError(f"strategy {facts.strategy.name} went on {MOST_IDLE} times in a row without an effect")
+    if _is_over(facts, change):
+        change, progress = replace(change, ending="none", claim=True), replace(progress, over=1)
+    return change if progress == before or change.ending == "finish" else replace(change, state=progress.into(decided.held))
 
 
 def _is_over(facts: ToolTable, change: Commit) -> bool:

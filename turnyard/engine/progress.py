@@ -21,7 +21,7 @@ class Progress:
     `retries` of the ask that is due, `fold_retries` of the summary, `errors` of the strategy in a row, `overflow` 1 when the ask
     was found too long and a fold is due, 2 when that fold is done, `too_long` what was said of it; `no_fold` 1 after a summary failed, `folds` so far, `continuations` of turn_stopping hooks, `segment` model calls
     when the segment began, `warned` a bit per notice already given, `cuts` answers in a row that repeated themselves,
-    `over` 1 when the strategy has ended the turn and the hooks are to be asked.
+    `idle` how often the strategy went on in a row without an effect, `over` 1 when the strategy has ended the turn and the hooks are to be asked.
     `model_calls`, `tool_calls`, `tokens` and `cost_micros` are of entries of this turn that were folded.
     """
 
@@ -36,6 +36,7 @@ class Progress:
     warned: int = 0
     cuts: int = 0
     over: int = 0
+    idle: int = 0
     model_calls: int = 0
     tool_calls: int = 0
     tokens: int = 0

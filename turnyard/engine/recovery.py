@@ -148,9 +148,9 @@ def after_summary(progress: Progress) -> tuple[Progress, tuple[Note, ...]]:
 
 def after_answer(progress: Progress) -> tuple[Progress, tuple[Note, ...]]:
     """Return the progress after the model answered, and the events that go into the commit of the answer."""
-    if not (progress.retries or progress.fold_retries or progress.errors or progress.overflow):
+    if not (progress.retries or progress.fold_retries or progress.errors or progress.overflow or progress.idle):
         return progress, ()
-    rest = replace(progress, retries=0, fold_retries=0, errors=0, overflow=0, too_long="")
+    rest = replace(progress, retries=0, fold_retries=0, errors=0, overflow=0, idle=0, too_long="")
     shortened = (_overflow_event(progress, applied=True),) if progress.overflow == _FOLD_DUE else ()
     return rest, (*_SUMMARY.ended(progress, "no summary is needed any more"), *_ASK.ended(progress, None), *shortened)
 

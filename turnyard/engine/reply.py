@@ -16,7 +16,7 @@ from turnyard.engine.calls import declare, starts
 from turnyard.engine.decide import Decided
 from turnyard.engine.effects import Failure, ModelAnswer, ToolTable
 from turnyard.engine.guards import is_own, notice
-from turnyard.engine.history import has_called, of_turn
+from turnyard.engine.history import has_called, last_answer, of_turn
 from turnyard.engine.strategy import Ask, Call, Continue, Fail, Finish, Sleep
 from turnyard.errors import StrategyError
 from turnyard.records import ids
@@ -125,6 +125,23 @@ def _finish(view: TurnView, facts: ToolTable, output: Any, said: dict[str, Any] 
         except ValueError as error:
             return _unfit(view, Say(said), str(error))
     return _ended(view, said)
+
+
+def unsaid(view: TurnView, facts: ToolTable) -> Any:
+    """Return what the model said last, as the agent's output, for a turn that ends later than that; None when its newest answer says it.
+
+    Raises:
+        StrategyError: it does not fit.
+    """
+    newest = last_answer(view)
+    said = next((e for e in of_turn(view) if e.type == ASSISTANT and e.body.get("asked", 1)), None)
+    if newest is None or said is None or "output" in newest.body or (said is newest and facts.read_output is None):
+        return None
+    text = str(said.body.get("text") or "")
+    try:
+        return text if facts.read_output is None else facts.read_output(text)
+    except ValueError as error:
+        raise StrategyError(f"strategy {facts.strategy.name}: what the model said last does not fit the agent's output: {error}") from error
 
 
 def _given(facts: ToolTable, output: Any) -> Any:

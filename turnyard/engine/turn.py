@@ -33,7 +33,7 @@ from turnyard.engine.folded import after_fold
 from turnyard.engine.history import unseen
 from turnyard.engine.progress import Progress
 from turnyard.engine.recovery import after_failure, closed, forgiven
-from turnyard.engine.reply import lanes
+from turnyard.engine.reply import lanes, unsaid
 from turnyard.engine.shapes import read_clear, read_pending
 from turnyard.engine.stopping import after_hooks, at_end
 from turnyard.engine.strategy import Ask, Finish
@@ -82,6 +82,8 @@ def _decided(view: TurnView, facts: ToolTable) -> Effect:
     match decided.decision:
         case Ask() as ask:
             return ask_effect(view, facts, ask)
+        case Finish(output=None) if (last := unsaid(view, facts)) is not None:
+            return NoEffect(outright(view, facts, replace(decided, decision=Finish(last))))
         case Finish(output=None):
             return _end(view, facts)
         case _:

@@ -139,7 +139,40 @@ def driven_by(table: ToolTable) -> Drive:
     return drive
 
 
+@pytest.mark.parametrize("typed", [True, False])
+def test_a_turn_that_ends_after_its_last_answer_gives_what_the_model_said(*, typed: bool) -> None:
+    def decide(shown: Any, state: Any, answer: Any) -> Any:
+        if answer is not None:
+            return "asked", Continue()
+        if state == "asked" and not typed:
+            return "called", Call((Question("k"),))
+        return state, Finish() if state else Ask()
+
+    drive = Drive(ToolTable(strategy=Made(decide), read_output=orjson.loads if typed else None), answers_in_turn([Done('{"n": 1}')]))
+    drive.say()
+    drive.wait()
+    assert job_of(drive).output == ({"n": 1} if typed else '{"n": 1}')
+
+
+def test_a_turn_that_ends_after_an_answer_which_does_not_fit_fails_and_says_so() -> None:
+    strategy = Made(lambda _view, state, answer: ("asked", Continue()) if answer else (state, Finish() if state else Ask()))
+    drive = Drive(ToolTable(strategy=strategy, read_output=orjson.loads), answers_in_turn([Done("no json")]))
+    drive.say()
+    drive.wait()
+    assert "does not fit" in (job_of(drive).error or {})["message"]
+
+
 # -- what a strategy may get wrong
+
+
+def test_a_strategy_that_goes_on_for_ever_without_an_effect_is_stopped() -> None:
+    drive = driven(Made(lambda _view, state, _answer: (state + 1, Continue(("on",))), first=0))
+    drive.wait()
+    assert "without an effect" in (job_of(drive).error or {})["message"]
+    steps = in_order(*[Continue()] * 90, Ask(), *[Continue()] * 90, Sleep(1), *[Continue()] * 90, Finish("end"))
+    good = driven(steps)
+    good.wait()
+    assert job_of(good).output == "end"
 
 
 def test_the_key_of_a_question_is_its_own_whatever_its_body_says() -> None:
