@@ -66,13 +66,14 @@ class AskModel:
     """Ask the model for the next answer. `key` is the same when the ask is repeated after a crash.
 
     `note` is added to the system message of this call only; without `tools` none are offered. `fold` says whether the context may be folded first (auto),
-    must be (force: the model said that it is too long), or must not be (never: a summary has failed in this turn).
+    must be (force: the model said that it is too long), or must not be (never: a summary has failed in this turn; least: and the model
+    said that it is too long, so that the request is made as short as it can be).
     """
 
     key: str
     note: str = ""
     tools: bool = True
-    fold: Literal["auto", "force", "never"] = "auto"
+    fold: Literal["auto", "force", "never", "least"] = "auto"
 
 
 @dataclass(frozen=True, slots=True)

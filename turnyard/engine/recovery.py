@@ -48,9 +48,9 @@ _SUMMARY = _Series("fold_retries", "summarization/retry")
 
 
 def fold_mode(progress: Progress) -> Any:
-    """Return how the next `AskModel` may fold: force after an overflow, never after a failed summary, else auto."""
+    """Return how the next `AskModel` may fold: force after an overflow, least when that failed, never after a failed summary, else auto."""
     if progress.overflow == _FOLD_DUE:
-        return "force"
+        return "least" if progress.no_fold else "force"
     return "never" if progress.no_fold else "auto"
 
 
@@ -125,11 +125,8 @@ def _overflow_event(progress: Progress, *, applied: bool) -> Note:
 
 
 def _without_summary(view: TurnView, progress: Progress, failure: Failure) -> Commit:
-    """Go on unfolded, unless the request was too long as it was."""
+    """Go on unfolded; a request that was too long as it was is then made as short as it can be."""
     events = _SUMMARY.ended(progress, failure.message)
-    if progress.overflow == _FOLD_DUE:
-        events += (*_ASK.ended(progress, failure.message), _overflow_event(progress, applied=False))
-        return _end(view, Failure(OVERFLOW, f"{progress.too_long}; and the summary failed: {failure.message}"), events)
     rest = replace(progress, no_fold=1, fold_retries=0)
     return Commit(append=events, state=rest.into(view.state))
 

@@ -20,7 +20,7 @@ from turnyard.engine.transcript import Shape, Transcript
 from turnyard.ports import ToolSpec
 from turnyard.records.log import LogRecord
 
-FoldMode = Literal["auto", "force", "never"]
+FoldMode = Literal["auto", "force", "never", "least"]
 
 DEFAULT_HEADROOM_TOKENS = 10_000
 RESERVE_PCT = 25
@@ -125,7 +125,7 @@ class Shaper:
         """Return the request for these entries, or the fold that must come before it.
 
         `fold`: auto folds when the request does not fit otherwise; force folds whatever can be; never leaves the oldest
-        entries out of this request instead.
+        entries out of this request instead; least shows as little as it can, and folds nothing.
 
         Raises:
             ContextOverflow: it cannot be made to fit.
@@ -136,7 +136,7 @@ class Shaper:
             demanded = self._fold(self._kept())
             if demanded is not None:
                 return demanded
-        if fold == "force":
+        if fold in ("force", "least"):
             return self._forced(frame)
         return self._untouched(frame) or self._shaped(frame, fold == "auto")
 
@@ -145,7 +145,7 @@ class Shaper:
         return folding.summary_of(fold, text, usage=usage, count=self._count)
 
     def _forced(self, frame: Frame) -> Built:
-        """Return the request when a fold was demanded and there is none: as short as it can be, if that is shorter."""
+        """Return the request when a fold is needed and cannot be had: as short as it can be, if that is shorter."""
         shown, least = self._shapes(self._kept()), self._least()
         size, smaller = frame.size(shown), frame.size(least)
         if self.policy.lod_truncate_above_chars > 0 and smaller < size:

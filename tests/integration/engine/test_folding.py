@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from tests.integration.engine.test_two_stores import Played, bare, in_memory, in_redis
-from turnyard import App, ModelError, ShaperPolicy
+from turnyard import App, ModelError, ShaperPolicy, tool
 from turnyard.clock import SystemClock
 from turnyard.ports import ModelRequest
 from turnyard.records.log import ASSISTANT, COMPACTION, USER
 from turnyard.state.yard import Yard
-from turnyard.testing import FunctionModel, ScriptedModel
+from turnyard.testing import FunctionModel, ScriptedModel, call
 from turnyard.testing.checkers import check_anthropic, check_gemini, check_openai
 
 # four messages of 450 tokens and a question do not fit; a summary and the tool that reads what it stands for do
@@ -142,3 +142,27 @@ class Arriving(ScriptedModel):
         inner = FunctionModel(answers)
         async for item in inner.stream(request):
             yield item
+
+
+@tool
+async def dump() -> str:
+    """Say very much."""
+    return "x" * 20_000
+
+
+async def test_a_model_that_finds_a_request_too_long_is_asked_with_less_when_its_summary_was_no_help() -> None:
+    """The window is not known, what could be summarised is tiny, and what is large has not been read yet."""
+
+    def function(request: ModelRequest) -> Any:
+        if summarises(request):
+            return "much longer than the little that it would stand for, so that it is of no use " * 9
+        if sum(len(str(m["content"])) for m in request.messages) > 10_000:
+            raise ModelError("the prompt is too long", code="context_overflow")
+        return "done" if request.messages[-1]["role"] == "tool" or "x" * 50 in str(request.messages) else call("dump")
+
+    agent = App().agent("a", model="scripted:none.yaml", tools=[dump], shaper=ShaperPolicy(preserve_last_messages=1))
+    talk = played(in_memory(agent, []), function)
+    for text in ("hi", "and now?", "go on"):
+        await talk.publish(text)
+    await talk.run()
+    assert {state for state, _, _ in await talk.answers()} == {"succeeded"}
