@@ -26,7 +26,7 @@ FOCUS = {
     "two tasks run one row": "lift_dup",
     "a yield keeps its marks": "two",
     "a cancelled turn claims": "interrupt",
-    "a call that took its worker along is merely cancelled": "two",
+    "a call that took its worker along is merely cancelled": "par3",
     "a rollback leaves the turn's summary": "roll_f",
     "a rollback reads from where the summary said": "roll_f",
 }

@@ -10,7 +10,6 @@ import redis
 from tests.protocol.actors.actions import WRITES
 from tests.protocol.differential import Differs, Twin
 from tests.protocol.traps import TRAPS, Trap
-from turnyard.records.ids import session_key
 from turnyard.state import scripts
 
 Snapshot = dict[bytes, bytes]
@@ -49,17 +48,6 @@ def walk(client: redis.Redis, trap: Trap) -> None:
     for action in trap.actions():
         twin.step(action)
     trap.check(twin.shard, twin.env)
-
-
-@pytest.fixture(autouse=True)
-def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a tick hand back one turn at a time, those of x first, as the model does: so it can die half-way."""
-    whole = scripts.library_source()
-    first = session_key("default", "x")
-    members = "(function() local all = call('SMEMBERS', key) table.sort(all, function(a, b) return a == '%s' and b ~= a end) return {all[1]} end)()"
-    was = "call('SRANDMEMBER', key, most - n)"
-    assert was in whole
-    monkeypatch.setattr(scripts, "library_source", lambda: whole.replace(was, members % first))
 
 
 @pytest.fixture
