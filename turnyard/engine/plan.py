@@ -8,10 +8,11 @@ the plan is done.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+import orjson
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from turnyard.engine.strategy import Ask, Call, Continue, Decision, Fail, Finish, Strategy
 from turnyard.ports import AskedCall, Done
@@ -45,7 +46,6 @@ class Planning:
     corrected: bool = False
 
 
-_STATE = TypeAdapter(Planning)
 _NOTES = {"plan": _PLAN, "look": _AGAIN, "answer": _ANSWER}
 
 
@@ -82,15 +82,12 @@ class PlanExecute(Strategy[Planning]):
 
     def encode(self, state: Planning) -> Any:
         """Return the state as JSON."""
-        return _STATE.dump_python(state, mode="json")
+        return asdict(state)
 
     def decode(self, version: int, value: Any) -> Planning:
         """Return the state of JSON."""
         del version
-        return _STATE.validate_python(value)
-
-
-_STEP_ARGS = TypeAdapter(dict[str, Any])
+        return Planning(**value)
 
 
 def _read(text: str) -> tuple[AskedCall, ...] | None:
@@ -100,4 +97,4 @@ def _read(text: str) -> tuple[AskedCall, ...] | None:
         steps = _Steps.model_validate_json(text[first : last + 1]).steps
     except ValidationError:
         return None
-    return tuple(AskedCall(f"step_{i}", s.tool, _STEP_ARGS.dump_json(s.args).decode()) for i, s in enumerate(steps))
+    return tuple(AskedCall(f"step_{i}", s.tool, orjson.dumps(s.args).decode()) for i, s in enumerate(steps))
