@@ -8,10 +8,10 @@ the plan is done.
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from turnyard.engine.strategy import Ask, Call, Continue, Decision, Fail, Finish, Strategy
@@ -97,4 +97,4 @@ def _read(text: str) -> tuple[AskedCall, ...] | None:
         steps = _Steps.model_validate_json(text[first : last + 1]).steps
     except ValidationError:
         return None
-    return tuple(AskedCall(f"step_{i}", s.tool, orjson.dumps(s.args).decode()) for i, s in enumerate(steps))
+    return tuple(AskedCall(f"step_{i}", s.tool, json.dumps(s.args)) for i, s in enumerate(steps))

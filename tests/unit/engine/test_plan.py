@@ -8,11 +8,13 @@ from typing import Any
 import orjson
 
 from tests.unit.engine.driving import Drive, answers_in_turn
+from tests.unit.engine.logs import view
 from turnyard import App, tool
 from turnyard.engine.bounds import Bounds
 from turnyard.engine.effects import AskModel, NoEffect, ToolFact, ToolTable
 from turnyard.engine.memory import MemoryJob
-from turnyard.engine.plan import MAX_ROUNDS, PlanExecute
+from turnyard.engine.plan import MAX_ROUNDS, PlanExecute, Planning
+from turnyard.engine.strategy import Call
 from turnyard.ports import AskedCall, Done
 from turnyard.records.log import CALL, NOTICE, RESULT
 from turnyard.testing import ScriptedModel
@@ -64,6 +66,12 @@ def test_a_model_that_calls_tools_instead_of_writing_a_plan_has_planned() -> Non
     assert [r.body["content"] for r in drive.entries(RESULT)] == ["add [('n', 1)]", "add [('n', 2)]"]
     (job,) = drive.memory.jobs.values()
     assert (job.state, job.text) == ("succeeded", "3")
+
+
+def test_a_plan_may_hold_any_number_json_knows() -> None:
+    written = f'{{"steps": [{{"tool": "add", "args": {{"n": {10**29}}}}}]}}'
+    _, decision = PlanExecute().step(view(), Planning(), Done(written))
+    assert isinstance(decision, Call)
 
 
 def test_another_look_may_add_steps_but_only_so_often() -> None:
