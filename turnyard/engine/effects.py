@@ -13,7 +13,7 @@ from typing import Any, Literal
 from turnyard.engine.bounds import Bounds, Budget
 from turnyard.engine.react import React
 from turnyard.engine.strategy import AnyStrategy
-from turnyard.ports import Done
+from turnyard.ports import AskedCall, Done
 from turnyard.records.commit import CallKind, Commit, Row
 
 DAY_MS = 86_400_000
@@ -23,7 +23,8 @@ DAY_MS = 86_400_000
 class ToolFact:
     """What the turn has to know of a tool. `timeout_ms` is how long a parked call may wait, None for a day.
 
-    A call of a tool that works `alone` never runs beside another.
+    A call of a tool that works `alone` never runs beside another. With `resolves` what comes to its callback URL is read by
+    the tool itself, on its lifted queue.
     """
 
     kind: CallKind = "plain"
@@ -32,6 +33,7 @@ class ToolFact:
     queue: str | None = None
     timeout_ms: int | None = None
     alone: bool = False
+    resolves: bool = False
 
 
 READ_ENTRY = "read_entry"
@@ -45,6 +47,7 @@ class ToolTable:
     `bounds` are those of one turn. `parallel` is how many plain calls of one answer may run at once. With `forced_terminal` a reply that never called
     that tool does not end the turn. `secret_hash` gives the hash of the token made for a call, None when calls have no
     tokens. With `hooks` the agent has turn_stopping hooks. `read_output` turns the text of a reply into the agent's output and raises ValueError when it does not fit.
+    With `judged` there are rules on who may call what, and no call starts before it was judged.
     """
 
     tools: Mapping[str, ToolFact] = field(default_factory=dict[str, ToolFact])
@@ -54,6 +57,7 @@ class ToolTable:
     secret_hash: Callable[[str], str] | None = None
     read_output: Callable[[str], Any] | None = None
     hooks: bool = False
+    judged: bool = False
     strategy: AnyStrategy = field(default_factory=React)
 
     def fact(self, name: str) -> ToolFact | None:
@@ -113,6 +117,34 @@ class AskHooks:
     budget: Budget
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What the rules say of one call.
+
+    `reason` is shown to whoever is asked, or to the model of a call that is denied, with `guidance` on what to do instead. Of an ask:
+    `approvers` may decide (empty: whoever may use the API), within `expires_in_ms` (None: as long as the agent's approvals last);
+    with `scope` anyone a newer message of any user takes its place; without `self_approve` the asker may not decide; `remember`
+    "session" lets an approver allow the tool for the whole session. `audit` is kept with the result and never shown to the model.
+    """
+
+    decision: Literal["allow", "ask", "deny"] = "allow"
+    reason: str = ""
+    guidance: str = ""
+    approvers: tuple[str, ...] = ()
+    expires_in_ms: int | None = None
+    scope: Literal["asker", "anyone"] = "asker"
+    self_approve: bool = True
+    remember: Literal["session"] | None = None
+    audit: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeCalls:
+    """Judge calls that the strategy makes of its own, before they are declared."""
+
+    calls: tuple[AskedCall, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class RunTool:
     """Run one call, whose STARTED mark is committed. `key` is its idempotency key."""
@@ -137,7 +169,7 @@ class NoEffect:
     commit: Commit
 
 
-Effect = AskModel | Fold | AskHooks | RunTool | RunBatch | NoEffect
+Effect = AskModel | Fold | AskHooks | JudgeCalls | RunTool | RunBatch | NoEffect
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +177,14 @@ class ModelAnswer:
     """The model answered. `cleared` are notices that were over before it was asked; `active_tokens` the size of what it read.
 
     `asked` is how often it was asked for that: 0 when a layer answered in its place. The usage of `done` is that of all of them.
+    `judged` says of each of its calls, in their order, what the rules say; empty: there are none, and all are allowed.
     """
 
     done: Done
     cleared: tuple[str, ...] = ()
     active_tokens: int = 0
     asked: int = 1
+    judged: tuple[Judgement, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +208,8 @@ class HookAnswer:
 class ToolResult:
     """The call is done. With `closes` the turn ends once the whole batch is answered, and the model is not asked again.
 
-    `details` is JSON that the log keeps for whoever watches; the model does not see it, None is none.
-    `times` is how often its tool was run for that: 0 when a layer answered in its place.
+    `details` is JSON that the log keeps for whoever watches, `audit` what was decided about the call and by whom; the model sees
+    neither, None is none. `times` is how often its tool was run for that: 0 when a layer answered in its place.
     """
 
     content: str
@@ -183,21 +217,45 @@ class ToolResult:
     closes: bool = False
     times: int = 1
     details: Any = None
+    audit: Mapping[str, Any] | None = None
 
     @property
     def body(self) -> dict[str, Any]:
         """Return it as a log holds it."""
-        body: dict[str, Any] = {"content": self.content, "is_error": self.is_error}
-        return body if self.details is None else body | {"details": self.details}
+        more = {"details": self.details, "audit": None if self.audit is None else dict(self.audit)}
+        return {"content": self.content, "is_error": self.is_error} | {name: value for name, value in more.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """The call's result will come from outside. `expires_in_ms` None: the time its tool was declared with."""
+    """The call's result will come from outside. `expires_in_ms` None: the time its tool was declared with.
+
+    With `awaited` the turn waits for it. `poll_ms` has its tool look again that much later on its lifted queue, with `request`
+    to know where; the deadline gives `ripe` as the result where there is one. `task` says that the body goes on at this worker.
+    """
 
     note: str
     expires_in_ms: int | None = None
     correlation: str | None = None
+    awaited: bool = False
+    poll_ms: int | None = None
+    request: dict[str, Any] | None = None
+    ripe: dict[str, Any] | None = None
+    task: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AskApproval:
+    """The call asked, before it did anything, that people decide first."""
+
+    judgement: Judgement
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What the rules say of each of the calls, in their order."""
+
+    judgements: tuple[Judgement, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,4 +269,4 @@ class Failure:
     retry_after_ms: int | None = None
 
 
-Result = ModelAnswer | Summary | HookAnswer | ToolResult | Parked | Failure | None
+Result = ModelAnswer | Summary | HookAnswer | ToolResult | Parked | AskApproval | Judged | Failure | None

@@ -20,6 +20,9 @@ from turnyard.engine.effects import (
     Failure,
     Fold,
     HookAnswer,
+    JudgeCalls,
+    Judged,
+    Judgement,
     ModelAnswer,
     Parked,
     Result,
@@ -34,7 +37,7 @@ from turnyard.engine.notices import without
 from turnyard.engine.render import render
 from turnyard.engine.shaper import Built, ContextBuilder, Shaper
 from turnyard.errors import ModelError, TurnyardError
-from turnyard.ports import Delta, Done, ModelRequest, Provider, ToolSpec, Tracer
+from turnyard.ports import AskedCall, Delta, Done, ModelRequest, Provider, ToolSpec, Tracer
 from turnyard.records.commit import TurnView
 from turnyard.records.log import COMPACTION, LogRecord
 
@@ -42,6 +45,7 @@ Run = Callable[[TurnView, RunTool], Awaitable[ToolResult | Parked]]
 Instruct = Callable[[TurnView], Awaitable[str]]
 Prepare = Callable[[TurnView], Awaitable[Sequence[str]]]
 Spawn = Callable[[TurnView, RunTool], Awaitable[tuple[str, dict[str, Any]]]]
+Judge = Callable[[TurnView, Sequence[AskedCall]], Awaitable[tuple[Judgement, ...] | Failure]]
 StopHooks = Callable[[TurnView, AskHooks, Sequence[dict[str, Any]]], Awaitable[HookAnswer | Failure]]
 Show = Callable[[Sequence[LogRecord]], Sequence[LogRecord]]
 
@@ -66,6 +70,7 @@ class Means:
     turn's log. `spawn` has the agent that a call of kind child asks do its work, and returns the call's outcome and body;
     it never raises; None where that is done elsewhere. `stopping` asks the agent's turn_stopping hooks about a turn, shown
     the messages so far; it never raises. With `cuts_repetition` an answer that only repeats itself is not read to its end. `reader` is offered once something is shown shortened. `layers` wrap model and tool calls.
+    `judge` says what the agent's rules say of the calls of an answer; it never raises; None: there are no rules.
     """
 
     models: Sequence[Model]
@@ -84,6 +89,7 @@ class Means:
     summarisers: Sequence[Model] = ()
     layers: Middleware = field(default_factory=Middleware)
     tracer: Tracer | None = None
+    judge: Judge | None = None
 
 
 class Performer:
@@ -116,6 +122,8 @@ class Performer:
                 return effect, await self._run(view, effect)
         if isinstance(effect, AskHooks):
             return effect, await self._hooks(view, effect)
+        if isinstance(effect, JudgeCalls):
+            return effect, await self._judge(view, effect)
         if isinstance(effect, RunBatch):
             return await self._first_of(view, effect)
         return effect, None
@@ -154,7 +162,22 @@ class Performer:
             return effect, Failure("context_overflow", "nothing of it can be summarised")
         offered = self._with_reader(offered, built) if effect.tools else ()
         result = await self._answer(view, means.models, ModelRequest("", built.messages, offered, {}, effect.key))
-        return effect, result if isinstance(result, Failure) else ModelAnswer(result[0], cleared, built.tokens, result[1])
+        return effect, result if isinstance(result, Failure) else await self._judged(
+            view, ModelAnswer(result[0], cleared, built.tokens, result[1])
+        )
+
+    async def _judged(self, view: TurnView, answer: ModelAnswer) -> ModelAnswer | Failure:
+        """Return the answer with what the rules say of its calls."""
+        if self._means.judge is None or not answer.done.calls:
+            return answer
+        said = await self._means.judge(view, answer.done.calls)
+        return said if isinstance(said, Failure) else replace(answer, judged=said)
+
+    async def _judge(self, view: TurnView, effect: JudgeCalls) -> Judged | Failure:
+        if self._means.judge is None:
+            return Judged(tuple(Judgement() for _ in effect.calls))
+        said = await self._means.judge(view, effect.calls)
+        return said if isinstance(said, Failure) else Judged(said)
 
     async def condense(self, view: TurnView) -> tuple[Fold, Summary | Failure] | None:
         """Summarise what is older than the newest messages, whatever the size; None when that would gain nothing.

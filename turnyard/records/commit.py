@@ -34,7 +34,7 @@ class NewCall:
 
     `awaited` calls hold the turn; others are detached: a placeholder answers them and the real result comes later.
     `body` is {"name", "args" (a JSON object), "provider_id"}; `idempotent` decides what happens after a crash.
-    `queue` and `timeout_ms` matter to lifted calls only.
+    `timeout_ms` matters to lifted calls only, `queue` to them and to a callback whose raw answers its tool resolves there.
     """
 
     id: str
@@ -94,7 +94,10 @@ class Park:
 
     For a lifted call it is how long its task may run, counted from the task's start; it waits for that up to a day, or
     as long if that is longer. `task` lets go of a started call whose effect goes on at this worker: the row belongs to
-    (worker, task), who tells its outcome; detached unless `awaited`.
+    (worker, task), who tells its outcome. With `awaited` the turn waits for it, whatever the call was declared as.
+    `kind` is what the call is from now on, None what it was. `request` is kept as JSON beside the row while it waits: what
+    people are asked, or what a poll has to know. `after_ms` puts off the first relay of a lifted call. With `ripe` the
+    deadline gives the call that result body, and no timeout.
     """
 
     call: str
@@ -102,6 +105,10 @@ class Park:
     secret_hash: str | None = None
     task: str | None = None
     awaited: bool = False
+    kind: CallKind | None = None
+    request: dict[str, Any] | None = None
+    after_ms: int | None = None
+    ripe: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +153,11 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An unanswered call of the open batch, as its row says."""
+    """An unanswered call of the open batch, as its row says.
+
+    `decision` is "allow" or "deny" once people decided, and `decided` what they said: {"by", "at"} (ms), and where it was given
+    "input" (arguments in place of the model's), "reason" and "scope".
+    """
 
     call: str
     kind: CallKind
@@ -157,6 +168,7 @@ class Row:
     idempotent: bool
     decision: str | None
     attempt: int = 1
+    decided: dict[str, Any] | None = None
 
     @property
     def detached(self) -> bool:
