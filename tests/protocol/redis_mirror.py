@@ -184,7 +184,7 @@ class Mirror:
 
     def _parking(self, call: str, calls: State) -> list[Any]:
         long = calls[call]["kind"] == "lo" and calls[call]["state"] == "started"
-        return [call, FAR, "", "1", 0] if long else [call, FAR, ""]
+        return [call, FAR, "", {"tk": "1"}] if long else [call, FAR, ""]
 
     def _base(self, request: State) -> int:
         return request["lua_last"]

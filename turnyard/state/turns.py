@@ -110,7 +110,7 @@ def _payload(change: Commit, serial: int) -> tuple[bytes, list[bytes]]:
 
     out: dict[str, Any] = {
         "append": [_part(part, body) for part in change.append],
-        "park": [_parking(p) for p in change.park],
+        "park": [_parking(p, body) for p in change.park],
         "wait": [(w.id, w.kind, w.delay_ms) for w in change.wait],
         "settle": [(s.call, s.outcome, body(s.body) or 0) for s in change.settle],
         "failure": body(change.failure),
@@ -131,9 +131,11 @@ def _payload(change: Commit, serial: int) -> tuple[bytes, list[bytes]]:
     return orjson.dumps(payload), bodies
 
 
-def _parking(p: Park) -> tuple[Any, ...]:
+def _parking(p: Park, body: Any) -> tuple[Any, ...]:
     plain = (p.call, p.deadline_ms, p.secret_hash or "")
-    return plain if p.task is None else (*plain, p.task, int(p.awaited))
+    more = {"tk": p.task, "aw": 1 if p.awaited else None, "k": p.kind, "q": body(p.request), "af": p.after_ms, "rp": body(p.ripe)}
+    more = {name: value for name, value in more.items() if value is not None}
+    return (*plain, more) if more else plain
 
 
 def _part(part: Part, body: Any) -> dict[str, Any]:

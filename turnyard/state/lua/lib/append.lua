@@ -1,5 +1,6 @@
--- What one commit does, part by part. The change: {ending, claim, closing, failure, lanes, park: [[call, ms, hash, task, awaited]]
--- (task: the effect that goes on at the owner), wait: [[row, retry | timer, ms]], settle: [[call,
+-- What one commit does, part by part. The change: {ending, claim, closing, failure, lanes, park: [[call, ms, hash, {tk task whose effect
+-- goes on at the owner, aw 1: awaited, k its kind from now on, q number of the body of its request, af ms until its first relay,
+-- rp number of the body that its deadline gives}]], wait: [[row, retry | timer, ms]], settle: [[call,
 -- outcome, body]], start: [call], tokens: [[call, hash]],
 -- unstart: [call], usage: {name: n}, state: number of a body, 0 for none, low: the oldest entry a model still sees, append: [{t, b, ...}]} where t is say (calls: [{id, k, aw, i, qn, b}]),
 -- answer (c, o), clear (gk, un: unshown ones, too) or note (type), and b is the number of a body.
@@ -103,7 +104,8 @@ local function park_rows(list)
   for _, p in ipairs(list) do
     local r = row(h, h.ts, p[1])
     if r and not r.o and (r.s == 'open' or r.s == 'started') then
-      if p[4] then go_on_outside(r, p[4], p[5]) end
+      local more = p[4] or {}
+      if more.tk then go_on_outside(r, more.tk, more.aw) end
       r.s, r.dl, r.h = 'parked', NOW + p[2], p[3] ~= '' and p[3] or r.h
       -- Its time counts from where its task begins; how long it may wait for that is bounded, too.
       if r.k == 'lift' then r.tm, r.dl = r.tm or p[2], NOW + math.max(p[2], DAY) end
