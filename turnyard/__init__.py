@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         ToolError,
         TurnyardError,
     )
-    from turnyard.tools import Detailed, Park, Tool, ToolContext, tool
+    from turnyard.tools import Detailed, Pack, Park, Tool, ToolContext, tool
 
 __all__ = [
     "Agent",
@@ -46,6 +46,7 @@ __all__ = [
     "LocalSession",
     "Message",
     "ModelError",
+    "Pack",
     "Park",
     "ParkedCall",
     "RedisClient",
@@ -85,7 +86,7 @@ _HOMES = {
         "ToolError",
         "TurnyardError",
     ),
-    "turnyard.tools": ("Detailed", "Park", "Tool", "ToolContext", "tool"),
+    "turnyard.tools": ("Detailed", "Pack", "Park", "Tool", "ToolContext", "tool"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from turnyard.records.commit import Commit, TurnView
 from turnyard.records.log import LogRecord
 from turnyard.records.notices import Notice
+
+if TYPE_CHECKING:
+    from turnyard.tools.tool import Tool
 
 Settled = Literal["accepted", "duplicate", "conflict", "gone"]
 
@@ -102,6 +105,32 @@ class Provider(Protocol):
 
     async def aclose(self) -> None:
         """Let go of connections."""
+        ...
+
+
+@runtime_checkable
+class ToolProvider(Protocol):
+    """A source of tools that come and go while agents use them: a server, a catalogue, a folder.
+
+    Several agents of a process may share one. What it raises, and how long it takes, costs its own tools and nothing else.
+    """
+
+    @property
+    def name(self) -> str:
+        """Return what the provider is called in manifests and logs."""
+        ...
+
+    @property
+    def changed(self) -> int:
+        """Return a number that is another one whenever the list may have changed. It is read often and must not block."""
+        ...
+
+    async def list_tools(self) -> Sequence[Tool[..., Any]]:
+        """Return the tools there are now, connecting first where that is needed."""
+        ...
+
+    async def aclose(self) -> None:
+        """Let go of connections: the last agent that used the provider is done. It may be listed again later, and closed twice."""
         ...
 
 

@@ -161,6 +161,7 @@ class Executor:
         served = self._agents[view.head["agent"]]
         performer = Performer(served.means, on_request=lambda: turn.seat.show(Phase.WAITING))
         self._current.set(turn)
+        await performer.resume(view)
         store = view.store
         try:
             decoded = served.decode_state is not None and view.began not in (0, served.serial) and not view.cancel

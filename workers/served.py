@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from turnyard.app import Agent, App
     from turnyard.app.agent import DecodeState
+    from turnyard.app.toolbox import Toolbox
     from turnyard.lifted import LiftedTask
     from turnyard.ports import Clock
     from turnyard.records.commit import TurnView
@@ -96,8 +97,9 @@ class Apps:
             around = Surroundings(
                 version=manifest.version, urls=self._urls, report=self._reporter(feed), cancelled=self._cancelled, older=self._older
             )
-            means = agent.means(models, Hands(agent.name, agent.tools, deps[agent.name], around), on_delta=feed.say)
-            table = agent.table(secret_hash=self._secret_hash)
+            box = await stack.enter_async_context(agent.toolbox(clock=clock).opened())
+            means = agent.means(models, Hands(agent.name, box, deps[agent.name], around), on_delta=feed.say)
+            table = agent.table(box, secret_hash=self._secret_hash)
             decode = self._decoder(yard, agent.name, options.decode_state) if options.decode_state else None
             served[agent.name] = Served(serial=manifest.serial, table=table, means=means, decode_state=decode)
         return served
@@ -139,10 +141,11 @@ class Apps:
 
     async def open_bench(self, stack: AsyncExitStack) -> Bench:
         """Open the lifespans on `stack`; return what runs lifted calls."""
-        found: dict[str, tuple[Agent, Any]] = {}
+        found: dict[str, tuple[Toolbox, Any]] = {}
         for app in self.loaded:
             deps = await stack.enter_async_context(app.running())
-            found |= {agent.name: (agent, deps[agent.name]) for agent in app}
+            for agent in app:
+                found[agent.name] = (await stack.enter_async_context(agent.toolbox().opened()), deps[agent.name])
         return Bench(found)
 
 
@@ -150,12 +153,14 @@ class Apps:
 class Bench:
     """Runs lifted calls of the agents of this child."""
 
-    agents: dict[str, tuple[Agent, Any]]
+    agents: dict[str, tuple[Toolbox, Any]]
 
     async def run(self, task: LiftedTask, start: RowStart) -> ToolOutcome:
         """Run a call with the tool that its agent has here; never raises but for cancellation."""
-        agent, deps = self.agents.get(start.agent, (None, None))
-        tool = agent.tools.get(start.name) if agent is not None else None
+        box, deps = self.agents.get(start.agent, (None, None))
+        if box is not None:
+            await box.look_up((start.name,))
+        tool = box.get(start.name) if box is not None else None
         if tool is None:
             return ToolOutcome(
                 f"this worker has no tool {start.name} of agent {start.agent}; it serves {', '.join(self.agents)}", is_error=True

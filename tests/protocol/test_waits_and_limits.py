@@ -65,7 +65,7 @@ class Yard:
     def __post_init__(self) -> None:
         agent = self.app.agent("bot", model="openai:none", tools=[look], limits=self.limits)
         self.table = agent.table()
-        self.performer = Performer(agent.means([Model(self.model, "told")], Hands("bot", agent.tools, None)))
+        self.performer = Performer(agent.means([Model(self.model, "told")], Hands("bot", agent.toolbox(), None)))
 
     async def effect(self, view: TurnView) -> TurnView:
         """Do the next thing of a turn."""

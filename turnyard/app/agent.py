@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from turnyard.app.calls import Hands
 from turnyard.app.checks import preparer
@@ -21,8 +21,9 @@ from turnyard.app.inprocess import as_models, open_local
 from turnyard.app.limits import Limits
 from turnyard.app.models import ModelSpec
 from turnyard.app.output import Output
+from turnyard.app.toolbox import Toolbox
 from turnyard.clock import SystemClock
-from turnyard.engine.effects import DAY_MS, AskHooks, Failure, HookAnswer, ToolFact, ToolTable
+from turnyard.engine.effects import AskHooks, Failure, HookAnswer, ToolTable
 from turnyard.engine.local import Content, LocalSession, RunResult
 from turnyard.engine.options import LocalOptions, Options
 from turnyard.engine.react import React
@@ -32,10 +33,12 @@ from turnyard.engine.shaper import ContextBuilder, Shaper, ShaperPolicy
 from turnyard.engine.strategy import AnyStrategy
 from turnyard.engine.stubs import read_entry_spec
 from turnyard.errors import ConfigError
-from turnyard.ports import Clock, Delta
+from turnyard.ports import Clock, Delta, ToolProvider
 from turnyard.records.commit import TurnView
 from turnyard.records.manifest import Manifest, derive_version
 from turnyard.tools.delegate import delegate
+from turnyard.tools.names import NameFilter
+from turnyard.tools.pack import unpacked
 from turnyard.tools.tool import Tool, tool
 
 if TYPE_CHECKING:
@@ -80,6 +83,7 @@ class AgentOptions:
     terminal_tool: str | None = None
     shaper: ShaperPolicy | None = None
     roles: Mapping[str, Converter] = field(default_factory=dict[str, Converter])
+    names: NameFilter = field(default_factory=NameFilter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +99,12 @@ _NOT_GIVEN: Any = object()
 class Agent:
     """One agent of an app. Made by `App.agent`."""
 
-    def __init__(self, home: App, name: str, options: AgentOptions, tools: Sequence[AnyTool]) -> None:
+    def __init__(self, home: App, name: str, options: AgentOptions, tools: Sequence[object]) -> None:
         self.home = home
         self.name = name
         self.options = options
         self.tools: dict[str, AnyTool] = {}
+        self.providers: tuple[ToolProvider, ...] = ()
         self.registry = Registry(options.roles)
         self.output = Output(options.output, agent=name) if options.output is not None else None
         self._override: ContextVar[_Override | None] = ContextVar(f"override of {name}", default=None)
@@ -111,17 +116,20 @@ class Agent:
         return f"<Agent {self.name}>"
 
     def add(self, one: object) -> None:
-        """Give the agent a tool.
+        """Give the agent a tool, a provider of tools, or a pack or list of them.
 
         Raises:
-            ConfigError: it is no tool, or the agent has one of this name.
+            ConfigError: it is none of these, or the agent has a tool, or a provider, of this name.
         """
-        if not isinstance(one, Tool):
-            raise ConfigError(f"agent {self.name}: {one!r} is no tool; put @tool above its def")
-        made = cast("AnyTool", one)
-        if made.name in self.tools:
-            raise ConfigError(f"agent {self.name}: two tools are called {made.name}; rename one")
-        self.tools[made.name] = made
+        for made in unpacked((one,), f"agent {self.name}"):
+            if not isinstance(made, Tool):
+                if any(made.name == other.name for other in self.providers):
+                    raise ConfigError(f"agent {self.name}: two providers of tools are called {made.name}; rename one")
+                self.providers = (*self.providers, made)
+            elif made.name in self.tools:
+                raise ConfigError(f"agent {self.name}: two tools are called {made.name}; rename one")
+            else:
+                self.tools[made.name] = made
 
     def tool(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         """Make a tool of a function, as `@tool` does, and give it to this agent alone."""
@@ -174,15 +182,23 @@ class Agent:
             output_schema=self.output.schema if self.output else None,
             tools=tuple(t.facts() for t in self.tools.values()),
             roles=tuple(sorted(options.roles)),
+            providers=tuple(sorted(p.name for p in self.providers)),
             app=self.home.spec,
         )
         return replace(bare, version=options.version or derive_version(bare))
 
-    def table(self, *, secret_hash: Callable[[str], str] | None = None) -> ToolTable:
-        """Return what the engine has to know. `secret_hash` gives the hash of the token made for a call."""
+    def toolbox(self, *, clock: Clock | None = None) -> Toolbox:
+        """Return what knows the agent's tools as they come and go, to be opened by whoever runs its turns."""
+        more: dict[str, Any] = {"clock": clock or SystemClock(), "names": self.options.names, "keepers": self.home.keepers}
+        return Toolbox(self.tools.values(), self.providers, **more)
+
+    def table(self, toolbox: Toolbox | None = None, *, secret_hash: Callable[[str], str] | None = None) -> ToolTable:
+        """Return what the engine has to know, the tools being those of `toolbox` at any time. `secret_hash` gives the hash of the token made for a call."""
         limits = self.options.limits
+        box = toolbox or self.toolbox()
         return ToolTable(
-            tools={name: _fact(one) for name, one in self.tools.items()},
+            tools=box.facts,
+            absence=box.absence,
             bounds=limits.bounds,
             parallel=limits.parallel,
             forced_terminal=self.options.terminal_tool,
@@ -201,12 +217,13 @@ class Agent:
         async def stopping(view: TurnView, effect: AskHooks, messages: Sequence[dict[str, Any]]) -> HookAnswer | Failure:
             return await ask_stopping(self.home.hooks.at("turn_stopping"), self._context(view, hands.deps), effect, messages)
 
-        specs = tuple(t.spec() for t in self.tools.values())
+        box = hands.toolbox
         prepare = preparer(self.home.checks, lambda view: self._context(view, hands.deps))
         settings, show = self._model_settings(), self.registry.shown
         more: dict[str, Any] = {"stopping": stopping, "builder": self._builder(models), "reader": read_entry_spec()}
         more["cuts_repetition"] = self.options.limits.loop_guard
-        return Means(models, hands.run, instruct, specs, settings, on_delta, prepare, show, **more)
+        more["look_up"] = box.look_up
+        return Means(models, hands.run, instruct, box.offer, settings, on_delta, prepare, show, **more)
 
     def _builder(self, models: Sequence[Model]) -> Callable[[], ContextBuilder]:
         """Return what makes builders of requests that every one of the models can read."""
@@ -286,10 +303,3 @@ class Agent:
             yield
         finally:
             self._override.reset(token)
-
-
-def _fact(one: AnyTool) -> ToolFact:
-    """Return what the engine has to know of a tool. A parked call waits as long as the tool was declared to."""
-    waits = one.park or (one.limit if one.kind == "lift" else None)
-    timeout_ms = int(waits.total_seconds() * 1000) if waits else DAY_MS
-    return ToolFact(one.kind, one.wait, one.idempotent, one.queue, timeout_ms if one.kind != "plain" else None, one.alone)

@@ -12,10 +12,11 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 from turnyard.app import checks
-from turnyard.app.agent import Agent, AgentOptions, AnyTool, DecodeState, Instructions, Mode
+from turnyard.app.agent import Agent, AgentOptions, DecodeState, Instructions, Mode
 from turnyard.app.hooks import Hook, Hooks
 from turnyard.app.limits import Limits
 from turnyard.app.models import ModelSpec
+from turnyard.app.toolbox import Keepers
 from turnyard.engine.plan import PlanExecute
 from turnyard.engine.react import React
 from turnyard.engine.registry import Converter
@@ -23,6 +24,7 @@ from turnyard.engine.shaper import ShaperPolicy
 from turnyard.engine.strategy import AnyStrategy, Strategy, checked
 from turnyard.errors import ConfigError, UnknownAgent
 from turnyard.records.manifest import Manifest
+from turnyard.tools.names import name_filter
 
 HookT = TypeVar("HookT", bound=Hook)
 Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
@@ -45,6 +47,7 @@ class App:
         frame = inspect.currentframe()
         self.base_dir = _folder_of(frame.f_back.f_globals.get("__file__") if frame and frame.f_back else None)
         self.hooks = Hooks()
+        self.keepers = Keepers()
         self._agents: dict[str, Agent] = {}
         self.checks: dict[str, checks.Revalidation] = {}
 
@@ -73,7 +76,9 @@ class App:
         *,
         model: ModelSpec | Sequence[ModelSpec],
         instructions: Instructions = "",
-        tools: Sequence[AnyTool] = (),
+        tools: Sequence[object] = (),
+        allow: Sequence[str] = (),
+        deny: Sequence[str] = (),
         output: Any = None,
         pool: str = "default",
         version: str | None = None,
@@ -93,7 +98,9 @@ class App:
             name: what it is called everywhere: 1 to 63 of a-z, 0-9, _ and -, beginning with a letter.
             model: `provider:NAME`, a name from `models` in turnyard.yaml, or several, tried in order.
             instructions: the system message, or a function of the turn's context that returns it, asked once per turn.
-            tools: what the model may call.
+            tools: what the model may call: tools, providers of tools that come and go, and packs and lists of them.
+            allow: globs of the names of tools that it may use, as in "crm_*"; the others are not offered. Empty: all of them.
+            deny: globs of the names of tools that it may not use; not together with `allow`.
             output: a type; the answer is then one JSON value of it, and checked. None: the answer is text.
             pool: which workers run its turns.
             version: a name for this version of it; None derives one from the declaration.
@@ -134,6 +141,7 @@ class App:
             terminal_tool=terminal_tool,
             shaper=shaper,
             roles=dict(roles or {}),
+            names=name_filter(f"agent {name}", allow, deny),
         )
         made = Agent(self, name, options, tools)
         self._agents[name] = made

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from turnyard.engine.effects import Parked, RunTool, ToolResult
+from turnyard.app.toolbox import Toolbox
+from turnyard.engine.effects import READ_ENTRY, Parked, RunTool, ToolResult
 from turnyard.engine.stubs import read_arguments, read_entry
 from turnyard.records.commit import Row, TurnView
 from turnyard.records.log import USER, LogRecord
@@ -57,15 +58,17 @@ class Hands:
     """Run the calls of one agent's turns. `deps` is what the app's lifespan yielded."""
 
     agent: str
-    tools: Mapping[str, AnyTool]
+    toolbox: Toolbox
     deps: Any
     around: Surroundings = field(default_factory=Surroundings)
 
     async def run(self, view: TurnView, effect: RunTool) -> ToolResult | Parked:
         """Run one call; never raises, except CancelledError when this task is cancelled, and it gives no result."""
-        tool = self.tools.get(effect.name)
-        if tool is None:
+        tool = self.toolbox.get(effect.name)
+        if tool is None and effect.name == READ_ENTRY:
             return await self._read(view, effect)
+        if tool is None:  # it went between the decision to run it and now
+            return ToolResult(f"{self.toolbox.absence(effect.name)}; not executed.", is_error=True)
         return read_outcome(await run_tool(tool, effect.args, self.context(view, effect.row, effect.key, tool), keep=self.around.keeps))
 
     async def _read(self, view: TurnView, effect: RunTool) -> ToolResult:

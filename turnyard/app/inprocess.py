@@ -70,7 +70,7 @@ def open_local(
     """
     agent.check()
     head = {"tenant": "default", "session": session, "agent": agent.name, "user": user, "platform": "local"}
-    settings = Settings(tuple(models), agent.options.instructions, tuple(agent.tools.values()), None)
+    settings = Settings(tuple(models), agent.options.instructions, (*agent.tools.values(), *agent.providers), None)
     memory = MemorySession(clock, head)
     place = _Place(_Deps(agent, given), clock, Wires(), _spawner(agent, clock, depth), memory)
     return LocalSession(_local_agent(agent, settings, place), memory, options=options, roles={**agent.options.roles, **roles})
@@ -106,22 +106,23 @@ class _Place:
 def _local_agent(base: Agent, settings: Settings, place: _Place) -> LocalAgent:
     """Return what a session needs of the agent `base` under these settings."""
     agent = _variant(base, settings)
+    box = agent.toolbox(clock=place.clock)
     around = Surroundings(report=place.wires.report, cancelled=place.wires.stopping, older=place.older, keeps=True)
 
     @asynccontextmanager
     async def scope() -> AsyncGenerator[Means]:
         models = open_models(agent.options.models, base_dir=agent.home.base_dir, clock=place.clock)
-        async with place.deps.held() as held, models as opened:
+        async with place.deps.held() as held, models as opened, box.opened():
             if not opened:
                 raise ConfigError(f"agent {agent.name} has no model: give it one, or the session by set_model")
             # what is shown is the session's to say, whose registry holds the agent's roles, too
-            yield replace(agent.means(opened, Hands(agent.name, agent.tools, held, around)), spawn=place.spawn, show=None)
+            yield replace(agent.means(opened, Hands(agent.name, box, held, around)), spawn=place.spawn, show=None)
 
     def changed(to: Settings) -> LocalAgent:
         return _local_agent(base, to, place)
 
     decode = agent.output.decode if agent.output else _as_it_is
-    return LocalAgent(agent.table(), scope, decode, place.wires, settings, changed)
+    return LocalAgent(agent.table(box), scope, decode, place.wires, settings, changed)
 
 
 def _variant(agent: Agent, to: Settings) -> Agent:
@@ -135,7 +136,7 @@ def _variant(agent: Agent, to: Settings) -> Agent:
         instructions=own.instructions if to.instructions is None else to.instructions,
         model_settings=settings,
     )
-    return type(agent)(agent.home, agent.name, options, tuple(agent.tools.values()) if to.tools is None else to.tools)
+    return type(agent)(agent.home, agent.name, options, (*agent.tools.values(), *agent.providers) if to.tools is None else to.tools)
 
 
 def as_models(model: ModelSpec | Sequence[ModelSpec]) -> tuple[ModelSpec, ...]:

@@ -20,6 +20,7 @@ from turnyard.records.log import ASSISTANT, CALL
 
 ARQ_LANE = "arq"
 _UNASKED = ToolFact()
+_MOST_NAMED = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +74,11 @@ class Batch:
         return row.kind in ("plain", "parallel")
 
     def refusal(self, call: OpenCall) -> str | None:
-        """Return why the call is answered with an error instead of being run, None when it may run."""
-        if call.refusal is not None:
+        """Return why the call is answered with an error instead of being run, None when it may run.
+
+        One that this worker runs may be of a tool that is gone by now: its result is what came of it.
+        """
+        if call.refusal is not None or self.mine(call):
             return call.refusal
         return None if self.facts.fact(call.name) is not None else unknown_tool(call.name, self.facts)
 
@@ -98,8 +102,9 @@ def _open_call(row: Row, body: dict[str, Any]) -> OpenCall:
 
 def unknown_tool(name: str, facts: ToolTable) -> str:
     """Return what a model is told that called a tool nobody has."""
-    known = ", ".join(sorted(facts.tools)) or "none"
-    return f"there is no tool {name!r}; not executed. Tools: {known}"
+    known = sorted(facts.tools)
+    more = f" and {len(known) - _MOST_NAMED} more" if len(known) > _MOST_NAMED else ""
+    return f"{facts.absence(name)}; not executed. Tools: {', '.join(known[:_MOST_NAMED]) or 'none'}{more}"
 
 
 def batch_effect(batch: Batch) -> Effect:

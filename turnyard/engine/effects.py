@@ -47,7 +47,8 @@ class ToolTable:
     `bounds` are those of one turn. `parallel` is how many plain calls of one answer may run at once. With `forced_terminal` a reply that never called
     that tool does not end the turn. `secret_hash` gives the hash of the token made for a call, None when calls have no
     tokens. With `hooks` the agent has turn_stopping hooks. `read_output` turns the text of a reply into the agent's output and raises ValueError when it does not fit.
-    With `judged` there are rules on who may call what, and no call starts before it was judged.
+    With `judged` there are rules on who may call what, and no call starts before it was judged. `tools` may change between two looks,
+    `absence` says why a name is not among them.
     """
 
     tools: Mapping[str, ToolFact] = field(default_factory=dict[str, ToolFact])
@@ -58,6 +59,7 @@ class ToolTable:
     read_output: Callable[[str], Any] | None = None
     hooks: bool = False
     judged: bool = False
+    absence: Callable[[str], str] = "there is no tool {!r}".format
     strategy: AnyStrategy = field(default_factory=React)
 
     def fact(self, name: str) -> ToolFact | None:

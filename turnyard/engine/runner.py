@@ -39,7 +39,7 @@ from turnyard.engine.shaper import Built, ContextBuilder, Shaper
 from turnyard.errors import ModelError, TurnyardError
 from turnyard.ports import AskedCall, Delta, Done, ModelRequest, Provider, ToolSpec, Tracer
 from turnyard.records.commit import TurnView
-from turnyard.records.log import COMPACTION, LogRecord
+from turnyard.records.log import CALL, COMPACTION, LogRecord
 
 Run = Callable[[TurnView, RunTool], Awaitable[ToolResult | Parked]]
 Instruct = Callable[[TurnView], Awaitable[str]]
@@ -48,6 +48,8 @@ Spawn = Callable[[TurnView, RunTool], Awaitable[tuple[str, dict[str, Any]]]]
 Judge = Callable[[TurnView, Sequence[AskedCall]], Awaitable[tuple[Judgement, ...] | Failure]]
 StopHooks = Callable[[TurnView, AskHooks, Sequence[dict[str, Any]]], Awaitable[HookAnswer | Failure]]
 Show = Callable[[Sequence[LogRecord]], Sequence[LogRecord]]
+Offer = Callable[[], Awaitable[Sequence[ToolSpec]]]
+LookUp = Callable[[Sequence[str]], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +73,14 @@ class Means:
     it never raises; None where that is done elsewhere. `stopping` asks the agent's turn_stopping hooks about a turn, shown
     the messages so far; it never raises. With `cuts_repetition` an answer that only repeats itself is not read to its end. `reader` is offered once something is shown shortened. `layers` wrap model and tool calls.
     `judge` says what the agent's rules say of the calls of an answer; it never raises; None: there are no rules.
+    `tools` are what the model is offered, or what says that anew for each request. `look_up` is told the names of calls before it is
+    decided how they are run, so that tools which come and go are those of now; neither raises.
     """
 
     models: Sequence[Model]
     run: Run
     instruct: Instruct
-    tools: Sequence[ToolSpec] = ()
+    tools: Sequence[ToolSpec] | Offer = ()
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     on_delta: Callable[[TurnView, Delta], None] | None = None
     prepare: Prepare | None = None
@@ -90,6 +94,7 @@ class Means:
     layers: Middleware = field(default_factory=Middleware)
     tracer: Tracer | None = None
     judge: Judge | None = None
+    look_up: LookUp | None = None
 
 
 class Performer:
@@ -128,6 +133,12 @@ class Performer:
             return await self._first_of(view, effect)
         return effect, None
 
+    async def resume(self, view: TurnView) -> None:
+        """See which tools there are for the calls that were open when this worker took the turn."""
+        left = {row.call for row in view.rows}
+        if left:
+            await self._look_up([str(e.body.get("name", "")) for e in view.entries if e.type == CALL and e.call in left])
+
     async def aclose(self) -> None:
         """Stop the calls that still run."""
         running = dict(self._running)
@@ -147,7 +158,7 @@ class Performer:
         means = self._means
         cleared = tuple(await means.prepare(view)) if means.prepare else ()
         system = "\n\n".join(part for part in (await self._instructions(view), effect.note) if part)
-        offered = self._offered(view) if effect.tools else ()
+        offered = await self._offered(view) if effect.tools else ()
         try:
             with self.span("build"):
                 entries = without(view.entries, cleared)
@@ -168,12 +179,14 @@ class Performer:
 
     async def _judged(self, view: TurnView, answer: ModelAnswer) -> ModelAnswer | Failure:
         """Return the answer with what the rules say of its calls."""
+        await self._look_up([call.name for call in answer.done.calls])
         if self._means.judge is None or not answer.done.calls:
             return answer
         said = await self._means.judge(view, answer.done.calls)
         return said if isinstance(said, Failure) else replace(answer, judged=said)
 
     async def _judge(self, view: TurnView, effect: JudgeCalls) -> Judged | Failure:
+        await self._look_up([call.name for call in effect.calls])
         if self._means.judge is None:
             return Judged(tuple(Judgement() for _ in effect.calls))
         said = await self._means.judge(view, effect.calls)
@@ -186,12 +199,20 @@ class Performer:
             ContextOverflow: what stays is too long for a request.
         """
         shown = self._means.show(view.entries) if self._means.show else view.entries
-        built = self._builder.build(shown, system="", tools=self._means.tools, fold="force")
+        built = self._builder.build(shown, system="", tools=await self._tools(), fold="force")
         return (built, await self._summarise(view, built)) if isinstance(built, Fold) else None
 
-    def _offered(self, view: TurnView) -> Sequence[ToolSpec]:
-        """Return the tools of a request. The reader of what is shortened joins them once there is a summary."""
-        tools, reader = self._means.tools, self._means.reader
+    async def _look_up(self, names: Sequence[str]) -> None:
+        if names and self._means.look_up is not None:
+            await self._means.look_up(names)
+
+    async def _tools(self) -> Sequence[ToolSpec]:
+        given = self._means.tools
+        return await given() if callable(given) else given
+
+    async def _offered(self, view: TurnView) -> Sequence[ToolSpec]:
+        """Return the tools of a request. The reader of what is shortened joins them, last, once there is a summary."""
+        tools, reader = await self._tools(), self._means.reader
         if reader is None:
             return tools
         if self._folded is None:

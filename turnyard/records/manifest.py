@@ -24,7 +24,11 @@ class ToolFacts:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One agent as its workers run it. `roles` are those of its own that messages may have. `serial` counts versions from 1 in order of first publication."""
+    """One agent as its workers run it.
+
+    `roles` are those of its own that messages may have. `tools` are those that it always has, `providers` the names of those whose
+    tools come and go. `serial` counts versions from 1 in order of first publication.
+    """
 
     name: str
     version: str
@@ -38,6 +42,7 @@ class Manifest:
     output_schema: dict[str, Any] | None = None
     tools: tuple[ToolFacts, ...] = ()
     roles: tuple[str, ...] = ()
+    providers: tuple[str, ...] = ()
     app: str = ""
     serial: int = 0
     published_at: int = 0
@@ -53,6 +58,7 @@ def parse_manifest(raw: bytes) -> Manifest:
     data["tools"] = tuple(ToolFacts(**t) for t in data["tools"])
     data["models"] = tuple(data["models"])
     data["roles"] = tuple(data.get("roles") or ())
+    data["providers"] = tuple(data.get("providers") or ())
     return Manifest(**data)
 
 

@@ -2,8 +2,9 @@
 
 from turnyard.tools.context import CallUrls, ToolContext
 from turnyard.tools.detailed import Detailed
+from turnyard.tools.pack import Pack
 from turnyard.tools.park import Park
 from turnyard.tools.runtime import ToolOutcome, run_tool
 from turnyard.tools.tool import Tool, tool
 
-__all__ = ["CallUrls", "Detailed", "Park", "Tool", "ToolContext", "ToolOutcome", "run_tool", "tool"]
+__all__ = ["CallUrls", "Detailed", "Pack", "Park", "Tool", "ToolContext", "ToolOutcome", "run_tool", "tool"]

@@ -45,14 +45,14 @@ class Tool(Generic[P, R]):
     """A function that models may call. Calling the tool calls the function.
 
     `kind` is plain, lift (runs on an arq worker) or callback (may finish outside). `queue` is None unless lifted.
-    `timeout` bounds the body, None means `limit`'s default. `park` is how long a callback may take. `wait` makes the
+    `given` is the name as it came, where it had to be changed for `name`. `timeout` bounds the body, None means `limit`'s default. `park` is how long a callback may take. `wait` makes the
     turn stop until a lifted call is done. A call that works `alone` never runs beside another. `takes_context` tells whether the first parameter is the call's context.
     """
 
     def __init__(self, function: Callable[P, R], options: _Options) -> None:
         update_wrapper(self, function)
         self.function = function
-        self.name = _name_of(function)
+        self.name = self.given = _name_of(function)
         self.kind: CallKind = "lift" if options.lift else "callback" if options.park else "plain"
         self.queue = (options.queue or "default") if options.lift else None
         self.timeout = options.timeout

@@ -89,7 +89,7 @@ class Played:
     async def run(self) -> None:
         """Run turns until none is left to take."""
         table = self.agent.table()
-        performer = Performer(self.agent.means([Model(self.model, "ScriptedModel")], Hands("a", self.agent.tools, None)))
+        performer = Performer(self.agent.means([Model(self.model, "ScriptedModel")], Hands("a", self.agent.toolbox(), None)))
         while (view := await self.store.begin()) is not None:
             while not view.ended:
                 effect, result = await performer.perform(view, next_effect(view, table))

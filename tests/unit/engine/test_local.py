@@ -279,7 +279,7 @@ def by_hand(model: Any, tools: Any = (), prepare: Any = None, **means: Any) -> L
 
     @asynccontextmanager
     async def scope() -> AsyncGenerator[Means]:
-        yield replace(agent.means([Model(model, "m")], Hands("a", agent.tools, None)), prepare=prepare, **means)
+        yield replace(agent.means([Model(model, "m")], Hands("a", agent.toolbox(), None)), prepare=prepare, **means)
 
     local = LocalAgent(agent.table(), scope, lambda value: value)
     return LocalSession(local, MemorySession(ManualClock(), {"tenant": "t", "session": "s"}))
