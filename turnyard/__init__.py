@@ -28,15 +28,18 @@ if TYPE_CHECKING:
         ToolError,
         TurnyardError,
     )
-    from turnyard.tools import Detailed, Pack, Park, Tool, ToolContext, tool
+    from turnyard.tools import ApprovalRequired, Ask, Deny, Detailed, Pack, Park, Tool, ToolContext, tool
 
 __all__ = [
     "Agent",
     "AgentVersionGone",
     "App",
+    "ApprovalRequired",
+    "Ask",
     "CallMade",
     "Client",
     "ConfigError",
+    "Deny",
     "Detailed",
     "Image",
     "JobCancelled",
@@ -86,7 +89,7 @@ _HOMES = {
         "ToolError",
         "TurnyardError",
     ),
-    "turnyard.tools": ("Detailed", "Pack", "Park", "Tool", "ToolContext", "tool"),
+    "turnyard.tools": ("ApprovalRequired", "Ask", "Deny", "Detailed", "Pack", "Park", "Tool", "ToolContext", "tool"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

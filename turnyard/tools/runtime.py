@@ -22,6 +22,7 @@ from pydantic_core import PydanticSerializationError, to_json, to_jsonable_pytho
 
 from turnyard.errors import InvalidInput, SessionClosed, ToolError
 from turnyard.text import bound, scrub_tree
+from turnyard.tools.approval import ApprovalRequired, Ask
 from turnyard.tools.context import ToolContext
 from turnyard.tools.detailed import Detailed
 from turnyard.tools.park import Park
@@ -41,7 +42,7 @@ class ToolOutcome:
     """What the model is told. `park` is set when the result will come from outside; `content` is then its note.
 
     With `closes` the tool ends the turn: the model is not asked again once the whole batch is answered. `details` is JSON
-    for whoever watches, which the model does not see.
+    for whoever watches, which the model does not see. With `asks` the body did nothing yet and wants people to decide first.
     """
 
     content: str
@@ -49,6 +50,7 @@ class ToolOutcome:
     park: Park | None = None
     closes: bool = False
     details: Any = None
+    asks: Ask | None = None
 
     @property
     def body(self) -> dict[str, Any]:
@@ -105,6 +107,8 @@ async def _guarded(tool: Tool[..., Any], given: dict[str, Any], ctx: ToolContext
         return _parked(tool, result) if isinstance(result, Park) else ToolOutcome(bound(_text(result), OUTPUT_BYTES))
     except SessionClosed as end:
         return ToolOutcome(bound(end.result, OUTPUT_BYTES), closes=True)
+    except ApprovalRequired as request:
+        return _asking(tool, request.ask, ctx)
     except ToolError as error:
         return ToolOutcome(bound(str(error), OUTPUT_BYTES), is_error=True)
     except (asyncio.CancelledError, GeneratorExit):
@@ -154,6 +158,17 @@ def _parked(tool: Tool[..., Any], park: Park) -> ToolOutcome:
     if tool.kind != "callback":
         raise RuntimeError(f"tool {tool.name} returned Park but is not declared with @tool(park=...)")
     return ToolOutcome(bound(park.note, OUTPUT_BYTES), park=park)
+
+
+def _asking(tool: Tool[..., Any], ask: Ask, ctx: ToolContext[Any]) -> ToolOutcome:
+    """Return the outcome of a body that asks for approval; where nobody can be asked any more it is an error that says what to change."""
+    if tool.kind == "lift":
+        text = f"{tool.name} asks for approval while it runs outside the turn, where nobody can be asked: declare it with approval="
+    elif ctx.approved:
+        text = f"{tool.name} was approved and asks for approval again; not executed: it is to look at ctx.approved"
+    else:
+        return ToolOutcome(bound(ask.reason, OUTPUT_BYTES), asks=ask)
+    return ToolOutcome(text, is_error=True)
 
 
 def _text(result: object) -> str:

@@ -17,6 +17,7 @@ from turnyard.errors import ConfigError
 from turnyard.ports import ToolSpec
 from turnyard.records.commit import CallKind
 from turnyard.records.manifest import ToolFacts
+from turnyard.tools.approval import ApprovalRule, checked_rule
 from turnyard.tools.context import ToolContext
 from turnyard.tools.docstring import read_docstring
 from turnyard.tools.schema import Arguments, arguments_of
@@ -39,6 +40,7 @@ class _Options:
     wait: bool = False
     park: timedelta | None = None
     alone: bool = False
+    approval: ApprovalRule = False
 
 
 class Tool(Generic[P, R]):
@@ -46,7 +48,8 @@ class Tool(Generic[P, R]):
 
     `kind` is plain, lift (runs on an arq worker) or callback (may finish outside). `queue` is None unless lifted.
     `given` is the name as it came, where it had to be changed for `name`. `timeout` bounds the body, None means `limit`'s default. `park` is how long a callback may take. `wait` makes the
-    turn stop until a lifted call is done. A call that works `alone` never runs beside another. `takes_context` tells whether the first parameter is the call's context.
+    turn stop until a lifted call is done. A call that works `alone` never runs beside another. `approval` says which calls need approval.
+    `takes_context` tells whether the first parameter is the call's context.
     """
 
     def __init__(self, function: Callable[P, R], options: _Options) -> None:
@@ -60,6 +63,7 @@ class Tool(Generic[P, R]):
         self.idempotent = options.idempotent
         self.wait = options.wait
         self.alone = options.alone
+        self.approval = checked_rule(self.name, options.approval)
         _check_options(self.name, options)
         context = _context_parameter(function)
         self.takes_context = context is not None
@@ -91,7 +95,9 @@ class Tool(Generic[P, R]):
 
     def facts(self) -> ToolFacts:
         """Return the tool as the agent's manifest says it."""
-        return ToolFacts(self.name, self.schema, kind=self.kind, queue=self.queue, idempotent=self.idempotent)
+        return ToolFacts(
+            self.name, self.schema, kind=self.kind, queue=self.queue, approval=self.approval is not False, idempotent=self.idempotent
+        )
 
 
 @overload
@@ -106,6 +112,7 @@ def tool(
     wait: bool = False,
     park: timedelta | float | None = None,
     alone: bool = False,
+    approval: ApprovalRule = False,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -118,6 +125,7 @@ def tool(
     wait: bool = False,
     park: timedelta | float | None = None,
     alone: bool = False,
+    approval: ApprovalRule = False,
 ) -> Any:
     """Make a tool of a function: its name, docstring and types are what the model sees.
 
@@ -132,12 +140,21 @@ def tool(
         wait: stop the turn until the lifted result is there.
         park: the call may finish outside, within this time, by returning `Park`.
         alone: never run the call beside another one, though the agent runs calls of one answer together.
+        approval: which calls wait until people allow them: True for all, an `Ask` that says more, or a function of (ctx, **arguments)
+            that returns True, False or an `Ask`; one that raises, or does not fit the arguments, asks.
 
     Raises:
         ConfigError: the function cannot be a tool; the message says which part and what to write instead.
     """
     options = _Options(
-        lift=lift, queue=queue, timeout=_duration(timeout), idempotent=idempotent, wait=wait, park=_duration(park), alone=alone
+        lift=lift,
+        queue=queue,
+        timeout=_duration(timeout),
+        idempotent=idempotent,
+        wait=wait,
+        park=_duration(park),
+        alone=alone,
+        approval=approval,
     )
 
     def make(wrapped: Callable[..., Any]) -> Tool[..., Any]:
