@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         ToolError,
         TurnyardError,
     )
-    from turnyard.tools import ApprovalRequired, Ask, Deny, Detailed, Pack, Park, Tool, ToolContext, tool
+    from turnyard.tools import ApprovalRequired, Ask, Deny, Detailed, Pack, Park, Secret, Tool, ToolContext, secret, tool
 
 __all__ = [
     "Agent",
@@ -54,6 +54,7 @@ __all__ = [
     "ParkedCall",
     "RedisClient",
     "RunResult",
+    "Secret",
     "SessionBusy",
     "SessionClosed",
     "ShaperPolicy",
@@ -67,6 +68,7 @@ __all__ = [
     "TurnContext",
     "TurnyardError",
     "load_app",
+    "secret",
     "tool",
 ]
 
@@ -89,7 +91,7 @@ _HOMES = {
         "ToolError",
         "TurnyardError",
     ),
-    "turnyard.tools": ("ApprovalRequired", "Ask", "Deny", "Detailed", "Pack", "Park", "Tool", "ToolContext", "tool"),
+    "turnyard.tools": ("ApprovalRequired", "Ask", "Deny", "Detailed", "Pack", "Park", "Secret", "Tool", "ToolContext", "secret", "tool"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -1,4 +1,4 @@
-"""Whether the arguments a model sent may be used: blank is fine, anything else must be one JSON object.
+"""Whether the arguments a model sent may be used: blank is fine, anything else must be one JSON object, or a string that holds one.
 
 What is refused is never repaired: a payload that was cut off is not closed, since half an instruction may do harm.
 What is stored of a refused call is always an object, because one unparseable stored call makes a session unusable.
@@ -31,9 +31,21 @@ def read_arguments(raw: str) -> Arguments:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:
         return _refused(raw, _fault(raw))
+    if isinstance(value, str):
+        # some models send the whole object as one string
+        value = _inside(value)
     if isinstance(value, dict):
         return Arguments(cast("dict[str, Any]", value))
     return _refused(raw, f"the arguments must be one JSON object, not {_kind(value)}; not executed, send an object")
+
+
+def _inside(text: str) -> Any:
+    """Return the object that a string holds as JSON, the string itself when it holds none."""
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+    return cast("Any", value) if isinstance(value, dict) else text
 
 
 def _fault(raw: str) -> str:

@@ -6,6 +6,7 @@ from turnyard.tools.detailed import Detailed
 from turnyard.tools.pack import Pack
 from turnyard.tools.park import Park
 from turnyard.tools.runtime import ToolOutcome, run_tool
+from turnyard.tools.secrets import Secret, secret
 from turnyard.tools.tool import Tool, tool
 
 __all__ = [
@@ -16,9 +17,11 @@ __all__ = [
     "Detailed",
     "Pack",
     "Park",
+    "Secret",
     "Tool",
     "ToolContext",
     "ToolOutcome",
     "run_tool",
+    "secret",
     "tool",
 ]

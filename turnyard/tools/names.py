@@ -1,6 +1,6 @@
 """Which names a tool may have, and which of them an agent may use.
 
-A name is 1 to 64 of A-Z, a-z, 0-9 and _: what every model API accepts. Rules speak of names in that form.
+A name is 1 to 64 of A-Z, a-z, 0-9 and _ and begins with no digit: what every model API accepts. Rules speak of names in that form.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from fnmatch import fnmatchcase
 from turnyard.errors import ConfigError
 
 MAX_CHARS = 64
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
 _UNFIT = re.compile(r"[^A-Za-z0-9_]")
 
 
 def sanitised(name: str) -> str:
-    """Return the name with _ in place of each character that no model API takes, at most 64 of them; "_" when nothing is left."""
-    return _UNFIT.sub("_", name)[:MAX_CHARS] or "_"
+    """Return the name with _ in place of each character that some model API refuses, at most 64 of them and no digit first."""
+    fit = _UNFIT.sub("_", name)
+    return (f"_{fit}" if fit[:1].isdigit() or not fit else fit)[:MAX_CHARS]
 
 
 @dataclass(frozen=True, slots=True)

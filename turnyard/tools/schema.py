@@ -6,10 +6,11 @@ model in them says otherwise, types are strict (no "5" for 5), and the function'
 
 from __future__ import annotations
 
+import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, NotRequired, cast
 
@@ -22,8 +23,14 @@ from typing_extensions import TypedDict
 from turnyard.errors import ConfigError, InvalidInput
 from turnyard.text import scrub_tree
 
-_MAX_FAULTS = 10
-_FAULTS = {"missing": "is missing", "extra_forbidden": "is not an argument of this tool", "unexpected_keyword_argument": "is not known"}
+MAX_FAULTS = 10
+_MAX_WHERE_CHARS = 100
+_MAX_SAID_CHARS = 200
+_FAULTS = {
+    "missing": "is missing",
+    "extra_forbidden": "is not an argument of this tool",
+    "unexpected_keyword_argument": "is not an argument of this tool",
+}
 _UNFIT = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -41,32 +48,36 @@ class Arguments:
         Raises:
             InvalidInput: they do not fit; the message names each faulty argument, for the model to read.
         """
-        if isinstance(given, str):
-            given = _unwrapped(given)
-        if not isinstance(given, dict):
-            raise InvalidInput("the arguments must be one JSON object")
+        value = unwrapped(given)
         try:
-            return self._validate(given)
+            return self._validate(value)
         except ValidationError as error:
             faults = error.errors(include_url=False, include_input=False, include_context=False)
         if any(f["type"] == "int_type" for f in faults):
             try:
-                return self._validate(_whole(given))
+                return self._validate(_whole(value))
             except ValidationError as error:
                 faults = error.errors(include_url=False, include_input=False, include_context=False)
-        raise InvalidInput("; ".join(_fault(f) for f in faults[:_MAX_FAULTS]))
+        raise InvalidInput("; ".join(_fault(f) for f in faults[:MAX_FAULTS]))
 
     def _validate(self, given: Any) -> dict[str, Any]:
         return self.adapter.validate_json(_as_json(given), strict=True, extra="forbid" if self.closed else None)
 
 
+def beneath(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the `def` that decorators and `functools.partial` stand on."""
+    inner = inspect.unwrap(function)
+    return beneath(inner.func) if isinstance(inner, functools.partial) else inner
+
+
 def arguments_of(function: Callable[..., Any], *, skip: frozenset[str], described: dict[str, str]) -> Arguments:
-    """Build the arguments of `function`, leaving out the names in `skip`.
+    """Build the arguments of `function`, leaving out the names in `skip` and those that a `functools.partial` has filled in.
 
     Raises:
         ConfigError: a parameter has no type, a type that cannot be JSON, or a kind that has no name.
     """
-    parameters = {n: p for n, p in inspect.signature(function).parameters.items() if n not in skip}
+    left_out = skip | _filled(function)
+    parameters = {n: p for n, p in inspect.signature(function).parameters.items() if n not in left_out}
     hints = _hints(function, parameters)
     fields: dict[str, Any] = {}
     for name, parameter in parameters.items():
@@ -80,26 +91,31 @@ def arguments_of(function: Callable[..., Any], *, skip: frozenset[str], describe
         adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(shape)
         schema = adapter.json_schema()
     except PydanticUserError as error:
-        raise ConfigError(f"tool {function.__name__}: an argument has a type that cannot be JSON: {error.message}") from error
+        raise ConfigError(f"tool {beneath(function).__name__}: an argument has a type that cannot be JSON: {error.message}") from error
     closed = not _any_open(schema)
     return Arguments(_tidy(_with_defaults(schema, parameters), closed=closed), adapter, closed)
 
 
+def _filled(function: object) -> frozenset[str]:
+    return frozenset(cast("functools.partial[Any]", function).keywords) if isinstance(function, functools.partial) else frozenset()
+
+
 def _hints(function: Callable[..., Any], parameters: dict[str, inspect.Parameter]) -> dict[str, Any]:
     """Return the type of each parameter; types of others (the context, the result) need not be importable."""
+    inner = beneath(function)
     for name, parameter in parameters.items():
         if parameter.kind in _UNFIT:
-            raise ConfigError(f"tool {function.__name__}: parameter {name} cannot be given by name; write it as a plain parameter")
+            raise ConfigError(f"tool {inner.__name__}: parameter {name} cannot be given by name; write it as a plain parameter")
         if parameter.annotation is inspect.Parameter.empty:
-            raise ConfigError(f"tool {function.__name__}: parameter {name} has no type; the model's schema is made from it, add one")
+            raise ConfigError(f"tool {inner.__name__}: parameter {name} has no type; the model's schema is made from it, add one")
         if isinstance(parameter.default, FieldInfo):
-            raise ConfigError(f"tool {function.__name__}: parameter {name} has a Field as default; write Annotated[T, Field(...)] = value")
+            raise ConfigError(f"tool {inner.__name__}: parameter {name} has a Field as default; write Annotated[T, Field(...)] = value")
     shim = types.SimpleNamespace(__annotations__={n: p.annotation for n, p in parameters.items()})
-    scope = getattr(inspect.unwrap(function), "__globals__", {})
+    scope = getattr(inner, "__globals__", {})
     try:
         return typing.get_type_hints(shim, globalns=scope, localns={}, include_extras=True)
     except NameError as error:
-        raise ConfigError(f"tool {function.__name__}: type {error.name} is not known at module level; define or import it there") from error
+        raise ConfigError(f"tool {inner.__name__}: type {error.name} is not known at module level; define or import it there") from error
 
 
 def _says_itself(hint: Any) -> bool:
@@ -130,9 +146,9 @@ def _tidy(node: dict[str, Any], *, closed: bool) -> dict[str, Any]:
     """Return a schema without generated titles, with `T or null` as T, and with closed objects."""
     tidy: dict[str, Any] = {}
     for key, value in node.items():
-        if key in ("properties", "$defs"):
+        if key in ("properties", "$defs", "patternProperties"):
             tidy[key] = {name: _tidy(each, closed=closed) for name, each in value.items()}
-        elif key in ("title", "default") and (key == "title" or value is None):
+        elif key in ("title", "discriminator") or (key == "default" and value is None):
             continue
         elif key in ("anyOf", "oneOf", "allOf", "prefixItems"):
             tidy[key] = [_tidy(each, closed=closed) for each in value]
@@ -165,12 +181,20 @@ def _as_json(given: object) -> bytes:
             raise InvalidInput("the arguments are nested too deeply") from error
 
 
-def _unwrapped(text: str) -> Any:
-    """Return what a string of JSON holds: some models send the whole object as one string. No JSON is None."""
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return None
+def unwrapped(given: object) -> dict[str, Any]:
+    """Return the object of arguments, also one that came as a string of JSON, as some models send it; a blank string is no arguments.
+
+    Raises:
+        InvalidInput: it is no object.
+    """
+    if isinstance(given, str):
+        try:
+            given = orjson.loads(given) if given.strip() else {}
+        except orjson.JSONDecodeError:
+            given = None
+    if not isinstance(given, dict):
+        raise InvalidInput("the arguments must be one JSON object")
+    return cast("dict[str, Any]", given)
 
 
 def _whole(value: Any) -> Any:
@@ -185,6 +209,15 @@ def _whole(value: Any) -> Any:
 
 
 def _fault(fault: ErrorDetails) -> str:
-    where = ".".join(str(part) for part in fault["loc"]) or "the arguments"
-    message = _FAULTS.get(fault["type"])
-    return f"{where} {message}" if message else f"{where}: {fault['msg']}"
+    return fault_text(fault["loc"], _FAULTS.get(fault["type"]) or f": {fault['msg']}")
+
+
+def fault_text(where: Sequence[object], said: str) -> str:
+    """Return what is wrong at a place in the arguments, short whatever was sent."""
+    place = ".".join(str(part) for part in where) or "the arguments"
+    gap = "" if said.startswith(":") else " "
+    return f"{_cut(place, _MAX_WHERE_CHARS)}{gap}{_cut(said, _MAX_SAID_CHARS)}"
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -6,8 +6,7 @@ Everything that can be wrong with a declaration is found where it is written, so
 from __future__ import annotations
 
 import inspect
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import update_wrapper
@@ -20,13 +19,13 @@ from turnyard.records.manifest import ToolFacts
 from turnyard.tools.approval import ApprovalRule, checked_rule
 from turnyard.tools.context import ToolContext
 from turnyard.tools.docstring import read_docstring
-from turnyard.tools.schema import Arguments, arguments_of
+from turnyard.tools.names import NAME, sanitised
+from turnyard.tools.raw_schema import RawArguments, raw_arguments
+from turnyard.tools.schema import Arguments, arguments_of, beneath
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# What every model API accepts as the name of a function.
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
 _PLAIN_LIMIT = timedelta(minutes=5)
 _LIFT_LIMIT = timedelta(hours=4)
 
@@ -41,6 +40,7 @@ class _Options:
     park: timedelta | None = None
     alone: bool = False
     approval: ApprovalRule = False
+    schema: Mapping[str, Any] | None = None
 
 
 class Tool(Generic[P, R]):
@@ -53,7 +53,8 @@ class Tool(Generic[P, R]):
     """
 
     def __init__(self, function: Callable[P, R], options: _Options) -> None:
-        update_wrapper(self, function)
+        inner = beneath(function)
+        update_wrapper(self, inner)
         self.function = function
         self.name = self.given = _name_of(function)
         self.kind: CallKind = "lift" if options.lift else "callback" if options.park else "plain"
@@ -67,9 +68,31 @@ class Tool(Generic[P, R]):
         _check_options(self.name, options)
         context = _context_parameter(function)
         self.takes_context = context is not None
-        self.is_async = inspect.iscoroutinefunction(inspect.unwrap(function))
-        self.description, described = read_docstring(function.__doc__)
-        self.arguments: Arguments = arguments_of(function, skip=frozenset({context} if context else ()), described=described)
+        self.is_async = inspect.iscoroutinefunction(inner)
+        self.description, described = read_docstring(inner.__doc__)
+        self.arguments: Arguments | RawArguments = (
+            arguments_of(function, skip=frozenset({context} if context else ()), described=described)
+            if options.schema is None
+            else raw_arguments(self.name, options.schema)
+        )
+
+    @staticmethod
+    def from_schema(name: str, description: str, schema: Mapping[str, Any], handler: Callable[..., Any], **options: Any) -> Tool[..., Any]:
+        """Return a tool that somebody else describes: a server, a catalogue, a file.
+
+        Args:
+            name: what it is called there; characters that no model API takes become _.
+            description: what the model is told of it.
+            schema: the JSON Schema of its arguments, an object; needs the package jsonschema.
+            handler: called with the arguments as one dict, and before them the call's context if its first parameter is `ctx`.
+            options: those of `@tool`.
+
+        Raises:
+            ConfigError: the schema cannot be used, or an option cannot.
+        """
+        made: Tool[..., Any] = tool(schema=schema, **options)(_called_by_name(sanitised(name), handler))
+        made.given, made.description = name, description
+        return made
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function itself, as if it were no tool."""
@@ -113,6 +136,7 @@ def tool(
     park: timedelta | float | None = None,
     alone: bool = False,
     approval: ApprovalRule = False,
+    schema: Mapping[str, Any] | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -126,6 +150,7 @@ def tool(
     park: timedelta | float | None = None,
     alone: bool = False,
     approval: ApprovalRule = False,
+    schema: Mapping[str, Any] | None = None,
 ) -> Any:
     """Make a tool of a function: its name, docstring and types are what the model sees.
 
@@ -142,6 +167,7 @@ def tool(
         alone: never run the call beside another one, though the agent runs calls of one answer together.
         approval: which calls wait until people allow them: True for all, an `Ask` that says more, or a function of (ctx, **arguments)
             that returns True, False or an `Ask`; one that raises, or does not fit the arguments, asks.
+        schema: the JSON Schema of the arguments, in place of the one that the types give; they come as plain JSON then.
 
     Raises:
         ConfigError: the function cannot be a tool; the message says which part and what to write instead.
@@ -155,6 +181,7 @@ def tool(
         park=_duration(park),
         alone=alone,
         approval=approval,
+        schema=schema,
     )
 
     def make(wrapped: Callable[..., Any]) -> Tool[..., Any]:
@@ -180,10 +207,33 @@ def _check_options(name: str, options: _Options) -> None:
 
 
 def _name_of(function: Callable[..., Any]) -> str:
-    name = getattr(function, "__name__", "")
-    if not _NAME.match(name):
+    name = getattr(beneath(function), "__name__", "")
+    if not NAME.match(name):
         raise ConfigError(f"a tool needs a function with a name of 1 to 64 letters, digits and _, not {name or function!r}")
+    if inspect.isasyncgenfunction(beneath(function)):
+        raise ConfigError(f"tool {name}: a tool gives one result; return it, and tell of the way there with ctx.progress")
     return name
+
+
+def _called_by_name(name: str, handler: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the handler as a function of arguments by name, whatever their names are."""
+    if _context_parameter(handler) is None:
+
+        def taken(_ctx: Any, arguments: dict[str, Any]) -> Any:
+            return handler(arguments)
+
+    else:
+        taken = handler
+
+    async def soon(ctx: Any, /, **arguments: Any) -> Any:
+        return await taken(ctx, arguments)
+
+    def now(ctx: Any, /, **arguments: Any) -> Any:
+        return taken(ctx, arguments)
+
+    made: Callable[..., Any] = soon if inspect.iscoroutinefunction(beneath(handler)) else now
+    made.__name__ = made.__qualname__ = name
+    return made
 
 
 def _context_parameter(function: Callable[..., Any]) -> str | None:

@@ -20,8 +20,16 @@ def test_an_object_is_taken_as_it_is() -> None:
     assert read_arguments('{"a": [1, {"b": null}]}').value == {"a": [1, {"b": None}]}
 
 
+@pytest.mark.spec("runner-36")
+def test_an_object_that_came_as_a_string_is_unwrapped_once() -> None:
+    once = orjson.dumps('{"a": 1}').decode()
+    assert read_arguments(once).value == {"a": 1}
+    assert "not a string" in (read_arguments(orjson.dumps(once).decode()).refusal or "")
+
+
 @pytest.mark.parametrize(
-    ("raw", "kind"), [("[1]", "an array"), ('"x"', "a string"), ("3", "a number"), ("true", "a boolean"), ("null", "null")]
+    ("raw", "kind"),
+    [("[1]", "an array"), ('"x"', "a string"), ("3", "a number"), ('"3"', "a string"), ("true", "a boolean"), ("null", "null")],
 )
 def test_json_that_is_no_object_is_refused(raw: str, kind: str) -> None:
     assert f"not {kind}; not executed" in (read_arguments(raw).refusal or "")
