@@ -28,10 +28,9 @@ def main(argv: list[str] | None = None, *, schemas: Schemas = THIS_VERSION) -> i
         return CONFIG
 
     async def serve(life: Life) -> None:
-        yard = await open_yard(url, role="dispatcher", clock=life.clock, stop=life.drain, tick=life.progress.tick, schemas=schemas)
+        yard = await open_yard(url, role="dispatcher", clock=life.clock, stop=life.drain, progress=life.progress, schemas=schemas)
         if yard is None:
             return
-        life.progress.forget("main")
         try:
             check_limits(settings, len(yard.shards))
             dispatcher = Dispatcher(yard, life, settings)

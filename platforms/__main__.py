@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 async def _serve(life: Life, *, url: str, lifted_url: str, options: HttpOptions, settings: Settings) -> None:
-    yard = await open_yard(url, role="platform", clock=life.clock, stop=life.drain, tick=life.progress.tick)
+    yard = await open_yard(url, role="platform", clock=life.clock, stop=life.drain, progress=life.progress)
     if yard is None:
         return
     edge = await YardEdge.start(yard, inbox_cap=settings.limits.inbox_per_session)

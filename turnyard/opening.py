@@ -16,8 +16,7 @@ from turnyard.state.schema import THIS_VERSION, Schemas
 from turnyard.state.yard import Yard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from turnyard.lifecycle import Progress
     from turnyard.ports import Clock
 
 log = logging.getLogger("turnyard.opening")
@@ -30,20 +29,20 @@ async def open_yard(
     clock: Clock,
     stop: asyncio.Event,
     shards: int | None = None,
-    tick: Callable[[], None] | None = None,
+    progress: Progress | None = None,
     schemas: Schemas = THIS_VERSION,
 ) -> Yard | None:
     """Open the yard at `url` for a process of this role, waiting for its server; None when `stop` was set first.
 
-    `tick` is called at each attempt, so that a process that waits counts as alive.
+    In `progress` each attempt counts, so that a process that waits counts as alive; nothing of it is left there afterwards.
 
     Raises:
         Unsupported: the server answered and must not be used.
     """
     backoff = Backoff(most_s=1.0)
     while not stop.is_set():
-        if tick is not None:
-            tick()
+        if progress is not None:
+            progress.tick("open")
         try:
             yard = await Yard.open(url, shards=shards, schemas=schemas)
         except StoreUnavailable as error:
@@ -54,5 +53,7 @@ async def open_yard(
             if backoff.failing:
                 log.info("the server is there")
             await yard.attend(role)
+            if progress is not None:
+                progress.forget("open")
             return yard
     return None

@@ -33,9 +33,7 @@ def main(argv: list[str] | None = None, *, schemas: Schemas = THIS_VERSION) -> i
         return CONFIG
 
     async def serve(life: Life) -> int:
-        yard = await open_yard(
-            options.redis, role=options.role, clock=life.clock, stop=life.drain, tick=life.progress.tick, schemas=schemas
-        )
+        yard = await open_yard(options.redis, role=options.role, clock=life.clock, stop=life.drain, progress=life.progress, schemas=schemas)
         if yard is None:
             return 0
         supervisor = Supervisor(options, Leases(yard, options.timing), life)
