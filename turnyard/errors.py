@@ -109,7 +109,7 @@ class InboxFull(TurnyardError):
 
 
 class QuotaExceeded(TurnyardError):
-    """The tenant has as many waiting messages as it may have: wait until some are done."""
+    """The tenant has as much waiting, or stored, as it may have: wait until some of it is done, or delete some."""
 
     code = "quota-exceeded"
     status = 429
@@ -119,6 +119,13 @@ class StoreUnavailable(TurnyardError):
     """The Redis server did not answer, or refuses writes: nothing is known to be lost; try again in a moment."""
 
     code = "redis-unavailable"
+    status = 503
+
+
+class FilesUnavailable(TurnyardError):
+    """The store of files did not answer, or takes no more: nothing else is harmed; try again in a moment."""
+
+    code = "files-unavailable"
     status = 503
 
 

@@ -5,11 +5,12 @@ A port with more than one implementation has a conformance suite in `turnyard.te
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
+from turnyard.records.blobs import BlobRef
 from turnyard.records.commit import Commit, TurnView
 from turnyard.records.log import LogRecord
 from turnyard.records.notices import Notice
@@ -210,6 +211,73 @@ class SessionStore(Protocol):
 
     async def entry(self, seq: int) -> LogRecord | None:
         """Return one record of the log by its number, also one that a summary stands for; None when there is none."""
+        ...
+
+
+class Blobs(Protocol):
+    """Files of tenants, which never change and go when their time is over.
+
+    `turnyard.testing.blobs` is this contract as tests:
+
+    1. Whole. What was put is read back byte by byte, in one piece or in parts; a put that failed left nothing to be seen.
+    2. Apart. A file is its tenant's: for every other one it does not exist, and no id or name of anybody's leads out of the store.
+    3. Named here. Ids are made by the store and cannot be guessed; a name is told back and means nothing.
+    4. Bounded. A file and the files of a tenant have a largest size, and what is over it is refused before it is kept.
+    """
+
+    @property
+    def max_bytes(self) -> int:
+        """Return how large a file may be."""
+        ...
+
+    async def put(
+        self,
+        tenant: str,
+        data: bytes | AsyncIterable[bytes],
+        *,
+        name: str = "",
+        media_type: str | None = None,
+        ttl_s: float | None = None,
+    ) -> BlobRef:
+        """Keep a file and return what is known of it.
+
+        The type of the file is what its content shows; `media_type` refines that where it says no more than text or archive.
+        `ttl_s` is how long it is kept, None, or longer than that, meaning as long as the store keeps files.
+
+        Raises:
+            TooLarge: it has more than `max_bytes`.
+            QuotaExceeded: the tenant has as much as it may have.
+            FilesUnavailable: the store did not take it.
+        """
+        ...
+
+    async def read(self, tenant: str, file: str, *, offset: int = 0, length: int | None = None) -> bytes:
+        """Return `length` bytes of a file from `offset` on, None meaning the rest; what is out of range is cut to it.
+
+        Raises:
+            NotFound: the tenant has no such file.
+            FilesUnavailable: the store did not answer.
+        """
+        ...
+
+    async def stat(self, tenant: str, file: str) -> BlobRef:
+        """Return what is known of a file; errors as `read`."""
+        ...
+
+    async def page(self, tenant: str, *, limit: int = 50, after: str | None = None) -> Sequence[BlobRef]:
+        """Return files of a tenant, newest first; `after` is the id of the last one of the page before.
+
+        Raises:
+            FilesUnavailable: the store did not answer.
+        """
+        ...
+
+    async def delete(self, tenant: str, file: str) -> None:
+        """Forget a file; errors as `read`."""
+        ...
+
+    async def aclose(self) -> None:
+        """Let go of connections."""
         ...
 
 

@@ -222,7 +222,7 @@ class Agent:
         settings, show = self._model_settings(), self.registry.shown
         more: dict[str, Any] = {"stopping": stopping, "builder": self._builder(models), "reader": read_entry_spec()}
         more["cuts_repetition"] = self.options.limits.loop_guard
-        more["look_up"] = box.look_up
+        more |= {"look_up": box.look_up, "bounded": hands.bounded}
         return Means(models, hands.run, instruct, box.offer, settings, on_delta, prepare, show, **more)
 
     def _builder(self, models: Sequence[Model]) -> Callable[[], ContextBuilder]:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from turnyard.app.toolbox import Toolbox
 from turnyard.engine.effects import READ_ENTRY, Parked, RunTool, ToolResult
-from turnyard.engine.stubs import read_arguments, read_entry
+from turnyard.engine.stubs import Stretch, read_arguments, read_entry
+from turnyard.errors import NotFound, TurnyardError
+from turnyard.ports import Blobs
 from turnyard.records.commit import Row, TurnView
-from turnyard.records.log import USER, LogRecord
+from turnyard.records.log import RESULT, USER, LogRecord
+from turnyard.text import OUTPUT_BYTES
 from turnyard.tools.context import CallUrls, ToolContext
+from turnyard.tools.files import Files
 from turnyard.tools.runtime import ToolOutcome, run_tool
+from turnyard.tools.spill import shown_text
 from turnyard.tools.tool import Tool
+
+log = logging.getLogger("turnyard.app")
 
 AnyTool = Tool[..., Any]
 Report = Callable[[str, float, str], Awaitable[None]]
@@ -42,7 +50,8 @@ class Surroundings:
 
     `urls` gives the URLs at which a parked call is answered, by call id; `report` passes progress on to followers;
     `older` reads an entry of the session's log that the turn does not show any more, None when there is none.
-    With `keeps` what a call still gives when it is stopped is its result.
+    With `keeps` what a call still gives when it is stopped is its result. `blobs` keeps files, None where nothing does; a result
+    over `output_bytes` is shown cut and kept whole there.
     """
 
     version: str = ""
@@ -51,6 +60,8 @@ class Surroundings:
     cancelled: Callable[[], bool] = _never
     older: Callable[[TurnView, int], Awaitable[LogRecord | None]] = _nothing_older
     keeps: bool = False
+    blobs: Blobs | None = None
+    output_bytes: int = OUTPUT_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +89,31 @@ class Hands:
         if all(entry.seq != seq for entry in entries):
             older = await self.around.older(view, seq)
             entries = () if older is None else (older,)
-        return ToolResult(read_entry(entries, seq, offset, length))
+        cut = next((e for e in entries if e.seq == seq and e.type == RESULT and e.body.get("ref")), None)
+        return ToolResult(read_entry(entries, seq, offset, length)) if cut is None else await self._part(view, cut, offset, length)
+
+    async def _part(self, view: TurnView, cut: LogRecord, offset: int, length: int) -> ToolResult:
+        """Read a part of the file that holds the whole of a result."""
+        ref, size, kind = cut.body["ref"], int(cut.body.get("size") or 0), cut.body.get("media_type")
+        if kind:
+            return ToolResult(f"Entry {cut.seq} is the file {ref}: {size:,} bytes of {kind}, and no text.")
+        stretch = Stretch.of(size, offset, length)
+        try:
+            files = Files(self.around.blobs, view.head.get("tenant", ""))
+            return ToolResult(stretch.text(cut.seq, await files.get(ref, offset=stretch.low, length=stretch.high - stretch.low)))
+        except NotFound:
+            return ToolResult(f"The whole of entry {cut.seq} is not kept any more; what was shown of it is all there is.", is_error=True)
+        except TurnyardError as error:
+            log.warning("a file could not be read", extra={"file": ref, "reason": str(error)})
+            return ToolResult(f"The whole of entry {cut.seq} cannot be read now; try again later.", is_error=True)
+
+    async def bounded(self, view: TurnView, effect: RunTool, result: ToolResult) -> ToolResult:
+        """Return a result as the log is to hold it: one that is too long is cut, and kept whole as a file. Never raises."""
+        if result.ref is not None or (effect.name == READ_ENTRY and self.toolbox.get(READ_ENTRY) is None):
+            return result
+        files = Files(self.around.blobs, view.head.get("tenant", ""))
+        shown = await shown_text(result.content, files, name=f"{effect.name}-{effect.row.call}.txt", limit_bytes=self.around.output_bytes)
+        return replace(result, content=shown.content, ref=shown.ref, size=shown.size)
 
     def context(self, view: TurnView, row: Row, key: str, tool: AnyTool) -> ToolContext[Any]:
         """Return the context of a call."""
@@ -102,6 +137,7 @@ class Hands:
             metadata=_metadata(view),
             platform=head.get("platform") or "http",
             urls=around.urls(call) if tool.kind == "callback" else None,
+            files=Files(around.blobs, head.get("tenant", "")),
             report=report,
             cancel_requested=around.cancelled,
         )
@@ -110,7 +146,8 @@ class Hands:
 def read_outcome(outcome: ToolOutcome) -> ToolResult | Parked:
     """Return what the engine has to know of what a tool brought."""
     if outcome.park is None:
-        return ToolResult(outcome.content, outcome.is_error, outcome.closes, details=outcome.details)
+        whole: dict[str, Any] = {"ref": outcome.ref, "size": outcome.size, "media_type": outcome.media_type}
+        return ToolResult(outcome.content, outcome.is_error, outcome.closes, details=outcome.details, **whole)
     expires_in = outcome.park.expires_in
     return Parked(outcome.content, int(expires_in.total_seconds() * 1000) if expires_in else None)
 

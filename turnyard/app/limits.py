@@ -15,8 +15,10 @@ from turnyard.engine.bounds import (
     Bounds,
 )
 from turnyard.errors import ConfigError
+from turnyard.text import OUTPUT_BYTES
 
 _ALL_AT_ONCE = 1 << 30
+_LEAST_OUTPUT_BYTES = 256  # room for the note that says what is missing
 _AT_LEAST = {
     "model_calls": 0,
     "tool_calls": 0,
@@ -45,6 +47,7 @@ class Limits:
         segment_steps: after so many model calls in a row without a new message the hooks are asked; nobody goes on: the turn fails.
         soft_ratio: from this share of a bound on the model is told, once, to finish; between 0 and 1.
         retry_base: what the first retry waits, each further one twice as long: a timedelta, or seconds.
+        output_bytes: how much of one result the model is shown; the whole of a longer one is kept as a file, which it can read in parts.
         loop_guard: warn a model that made the same calls with the same results five times in a row, and stop the turn at ten.
 
     Raises:
@@ -63,6 +66,7 @@ class Limits:
     soft_ratio: float = DEFAULT_SOFT_RATIO
     retry_base: timedelta | float = timedelta(milliseconds=DEFAULT_RETRY_BASE_MS)
     loop_guard: bool = True
+    output_bytes: int = OUTPUT_BYTES
 
     def __post_init__(self) -> None:
         for name, least in _AT_LEAST.items():
@@ -75,6 +79,8 @@ class Limits:
             value = getattr(self, name)
             if value is not None and value != UNLIMITED and not _ms(value) > 0:
                 raise ConfigError(f"Limits({name}={value}): it must be longer than nothing: a timedelta, or seconds")
+        if self.output_bytes < _LEAST_OUTPUT_BYTES:
+            raise ConfigError(f"Limits(output_bytes={self.output_bytes}): it must be at least {_LEAST_OUTPUT_BYTES}")
         if self.retry_base == UNLIMITED:
             raise ConfigError("Limits(retry_base=-1): a retry cannot wait for ever; give a timedelta, or seconds")
 

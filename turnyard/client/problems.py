@@ -23,6 +23,7 @@ _CLASSES: tuple[type[TurnyardError], ...] = (
     errors.InboxFull,
     errors.QuotaExceeded,
     errors.StoreUnavailable,
+    errors.FilesUnavailable,
     errors.Overloaded,
 )
 _BY_CODE = {cls.code: cls for cls in _CLASSES}

@@ -212,6 +212,7 @@ class ToolResult:
 
     `details` is JSON that the log keeps for whoever watches, `audit` what was decided about the call and by whom; the model sees
     neither, None is none. `times` is how often its tool was run for that: 0 when a layer answered in its place.
+    `ref` is the file that holds the whole of it, `size` bytes, when `content` does not; `media_type` is set when that is no text.
     """
 
     content: str
@@ -220,11 +221,15 @@ class ToolResult:
     times: int = 1
     details: Any = None
     audit: Mapping[str, Any] | None = None
+    ref: str | None = None
+    size: int | None = None
+    media_type: str | None = None
 
     @property
     def body(self) -> dict[str, Any]:
         """Return it as a log holds it."""
         more = {"details": self.details, "audit": None if self.audit is None else dict(self.audit)}
+        more |= {"ref": self.ref, "size": self.size, "media_type": self.media_type}
         return {"content": self.content, "is_error": self.is_error} | {name: value for name, value in more.items() if value is not None}
 
 

@@ -71,7 +71,7 @@ class Outside:
     async def _lifted(self, row: CallRow) -> None:
         """Run a lifted call, as no other process will."""
         memory = self.memory
-        result = await self.stoppable(self.means.run(*self._run(row)))
+        result = await self.stoppable(self.means.run_call(*self._run(row)))
         if isinstance(result, Parked):
             result = ToolResult(f"{row.name} is lifted and cannot park", is_error=True)
         if result is None:

@@ -39,13 +39,14 @@ from turnyard.engine.shaper import Built, ContextBuilder, Shaper
 from turnyard.errors import ModelError, TurnyardError
 from turnyard.ports import AskedCall, Delta, Done, ModelRequest, Provider, ToolSpec, Tracer
 from turnyard.records.commit import TurnView
-from turnyard.records.log import CALL, COMPACTION, LogRecord
+from turnyard.records.log import CALL, COMPACTION, RESULT, LogRecord
 
 Run = Callable[[TurnView, RunTool], Awaitable[ToolResult | Parked]]
 Instruct = Callable[[TurnView], Awaitable[str]]
 Prepare = Callable[[TurnView], Awaitable[Sequence[str]]]
 Spawn = Callable[[TurnView, RunTool], Awaitable[tuple[str, dict[str, Any]]]]
 Judge = Callable[[TurnView, Sequence[AskedCall]], Awaitable[tuple[Judgement, ...] | Failure]]
+Bounded = Callable[[TurnView, RunTool, ToolResult], Awaitable[ToolResult]]
 StopHooks = Callable[[TurnView, AskHooks, Sequence[dict[str, Any]]], Awaitable[HookAnswer | Failure]]
 Show = Callable[[Sequence[LogRecord]], Sequence[LogRecord]]
 Offer = Callable[[], Awaitable[Sequence[ToolSpec]]]
@@ -72,6 +73,7 @@ class Means:
     turn's log. `spawn` has the agent that a call of kind child asks do its work, and returns the call's outcome and body;
     it never raises; None where that is done elsewhere. `stopping` asks the agent's turn_stopping hooks about a turn, shown
     the messages so far; it never raises. With `cuts_repetition` an answer that only repeats itself is not read to its end. `reader` is offered once something is shown shortened. `layers` wrap model and tool calls.
+    `bounded` is asked last of all about a result: what it returns is what the log holds; it never raises; None: all of it.
     `judge` says what the agent's rules say of the calls of an answer; it never raises; None: there are no rules.
     `tools` are what the model is offered, or what says that anew for each request. `look_up` is told the names of calls before it is
     decided how they are run, so that tools which come and go are those of now; neither raises.
@@ -95,6 +97,20 @@ class Means:
     tracer: Tracer | None = None
     judge: Judge | None = None
     look_up: LookUp | None = None
+    bounded: Bounded | None = None
+
+    @property
+    def run_call(self) -> Run:
+        """Return what runs a call within the layers and bounds what it gives."""
+        run, bounded = run_within(self.layers.tool, self.run), self.bounded
+        if bounded is None:
+            return run
+
+        async def within(view: TurnView, call: RunTool) -> ToolResult | Parked:
+            result = await run(view, call)
+            return await bounded(view, call, result) if isinstance(result, ToolResult) else result
+
+        return within
 
 
 class Performer:
@@ -104,9 +120,10 @@ class Performer:
         self._means = means
         self._on_request = on_request
         self._builder = means.builder()
-        self._run = run_within(means.layers.tool, means.run)
+        self._run = means.run_call
         self._system: tuple[str, str] | None = None
         self._folded: bool | None = None  # looked up once: after that only this performer's own folds can change it
+        self._cut_until = 0  # up to which record it is known that no result was cut; -1: one was
         self._running: dict[str, asyncio.Task[ToolResult | Parked]] = {}
         self.stopped: dict[str, ToolResult | Parked] = {}  # what calls of a batch still gave when they were stopped
 
@@ -211,13 +228,25 @@ class Performer:
         return await given() if callable(given) else given
 
     async def _offered(self, view: TurnView) -> Sequence[ToolSpec]:
-        """Return the tools of a request. The reader of what is shortened joins them, last, once there is a summary."""
+        """Return the tools of a request. The reader of what is shortened joins them, last, once there is a summary or a cut result."""
         tools, reader = await self._tools(), self._means.reader
         if reader is None:
             return tools
         if self._folded is None:
             self._folded = any(e.type == COMPACTION for e in view.entries)
-        return (*tools, reader) if self._folded else tools
+        return (*tools, reader) if self._folded or self._cut(view) else tools
+
+    def _cut(self, view: TurnView) -> bool:
+        """Tell whether a result of the log is shown cut, its whole being a file."""
+        if self._cut_until >= 0 and view.entries:
+            known, self._cut_until = self._cut_until, view.entries[-1].seq
+            for entry in reversed(view.entries):
+                if entry.seq <= known:
+                    break
+                if entry.type == RESULT and entry.body.get("ref"):
+                    self._cut_until = -1
+                    break
+        return self._cut_until < 0
 
     def _with_reader(self, offered: Sequence[ToolSpec], built: Built) -> Sequence[ToolSpec]:
         reader = self._means.reader

@@ -1,11 +1,13 @@
 """How an old, large entry is shown in few characters, and how a model reads the rest of it.
 
-A stub names the entry and tells its full length; nothing of what is stored changes. Lengths are in characters.
+A stub names the entry and tells its full length; nothing of what is stored changes. Lengths are in characters; in bytes only
+where the whole of a result is a file, which can be read from anywhere without what stands before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from turnyard.engine.effects import READ_ENTRY
@@ -16,6 +18,7 @@ from turnyard.records.log import LogRecord
 MIN_HEAD_CHARS = 100
 DEFAULT_READ_CHARS = 4_000
 MAX_READ_CHARS = 20_000
+_REST_BYTES = 3  # a character has at most four
 
 
 def stub(seq: int, text: str, above_chars: int) -> str:
@@ -37,7 +40,12 @@ def read_entry_spec() -> ToolSpec:
             "type": "object",
             "properties": {
                 "id": number | {"description": "the event_id"},
-                "offset": number | {"description": "the first character to show, from 0", "default": 0, "minimum": 0},
+                "offset": number
+                | {
+                    "description": "the first character to show, from 0",
+                    "default": 0,
+                    "minimum": 0,
+                },
                 "length": number
                 | {"description": "how many characters to show", "default": DEFAULT_READ_CHARS, "minimum": 1, "maximum": MAX_READ_CHARS},
             },
@@ -59,6 +67,38 @@ def read_entry(entries: Sequence[LogRecord], ident: int, offset: int = 0, length
     last = min(first + min(max(length, 1), MAX_READ_CHARS), len(text))
     rest = f"; go on with offset {last}" if last < len(text) else ""
     return f"[event_id={ident} characters {first} to {last} of {len(text)}{rest}]\n{text[first:last]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Which bytes of a file to read for a stretch of its text: from `low` on up to `high`, of which `first` to `last` were asked for.
+
+    Around what was asked for there is room for the rest of a character at either end.
+    """
+
+    first: int
+    last: int
+    low: int
+    high: int
+    size: int
+
+    @staticmethod
+    def of(size: int, offset: int, length: int) -> Stretch:
+        """Return the stretch of a file with `size` bytes; what is out of range is cut to it."""
+        first = min(max(offset, 0), size)
+        last = min(first + min(max(length, 1), MAX_READ_CHARS), size)
+        return Stretch(first, last, max(0, first - _REST_BYTES), min(size, last + _REST_BYTES), size)
+
+    def text(self, ident: int, raw: bytes) -> str:
+        """Return what a model reads of it: whole characters, and where to go on. `raw` are the bytes from `low` to `high`."""
+        first, last = self.first - self.low, self.last - self.low
+        while 0 < first < len(raw) and raw[first] & 0xC0 == 0x80:
+            first -= 1
+        while last < len(raw) and raw[last] & 0xC0 == 0x80:
+            last += 1
+        end = self.low + last
+        rest = f"; go on with offset {end}" if end < self.size else ""
+        return f"[event_id={ident} bytes {self.low + first} to {end} of {self.size}{rest}]\n{raw[first:last].decode('utf-8', 'replace')}"
 
 
 def read_arguments(args: dict[str, Any]) -> tuple[int, int, int]:

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import orjson
 
+from turnyard.engine.effects import READ_ENTRY
 from turnyard.records.log import CALL, RESULT, LogRecord
 
 _OUTCOMES = {
@@ -75,4 +76,7 @@ def _result_text(entry: LogRecord, tool: str) -> str:
     if "content" not in body:
         return outcome_text(entry.outcome, tool, entry.call or str(entry.seq))
     text = str(body["content"])
-    return f"ERROR: {text}" if body.get("is_error") and not text.startswith("ERROR:") else text
+    text = f"ERROR: {text}" if body.get("is_error") and not text.startswith("ERROR:") else text
+    if not body.get("ref") or body.get("media_type"):
+        return text
+    return f"{text}\n[event_id={entry.seq}: the whole has {body.get('size')} bytes; {READ_ENTRY} shows parts of it, offset and length being bytes]"

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from turnyard.errors import ConfigError
+from turnyard.tools.files import Files
 
 D = TypeVar("D")
 
@@ -38,7 +39,7 @@ class ToolContext(Generic[D]):
 
     `deps` is what the app's lifespan yielded. `attempt` counts from 1; `idempotency_key` is the same on each attempt
     of one call. `approved` tells whether a person allowed it. `expires_at` is when the call's time is over, None when
-    it has no deadline of its own. `report` and `cancel_requested` are how the runtime is reached; tools use `progress`
+    it has no deadline of its own. `files` are those of the tenant. `report` and `cancel_requested` are how the runtime is reached; tools use `progress`
     and `cancelled`.
     """
 
@@ -57,6 +58,7 @@ class ToolContext(Generic[D]):
     platform: str = "http"
     expires_at: datetime | None = None
     urls: CallUrls | None = None
+    files: Files = field(default_factory=Files)
     report: Callable[[float, str], Awaitable[None]] = _unheard
     cancel_requested: Callable[[], bool] = _never
 

@@ -13,7 +13,7 @@ import json
 import logging
 import secrets
 from collections.abc import Coroutine
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from threading import Thread
 from typing import Any
 
@@ -21,14 +21,15 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from turnyard.errors import InvalidInput, SessionClosed, ToolError
-from turnyard.text import bound, scrub_tree
+from turnyard.text import OUTPUT_BYTES, bound, scrub_tree
 from turnyard.tools.approval import ApprovalRequired, Ask
 from turnyard.tools.context import ToolContext
 from turnyard.tools.detailed import Detailed
 from turnyard.tools.park import Park
+from turnyard.tools.spill import shown_bytes
 from turnyard.tools.tool import Tool
 
-OUTPUT_BYTES = 65_536
+HELD_BYTES = 33_554_432  # how much of a result is looked at, before it is cut for the model and kept whole
 DETAILS_BYTES = 16_384
 THREAD = "turnyard tool"  # the name of each thread that runs a plain function
 # How long a cancelled body may tidy up before the turn goes on without it.
@@ -39,10 +40,11 @@ _log = logging.getLogger("turnyard.tools")
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """What the model is told. `park` is set when the result will come from outside; `content` is then its note.
+    """What a tool brought, not yet cut for the model. `park` is set when the result will come from outside; `content` is then its note.
 
     With `closes` the tool ends the turn: the model is not asked again once the whole batch is answered. `details` is JSON
     for whoever watches, which the model does not see. With `asks` the body did nothing yet and wants people to decide first.
+    `ref` is the file that holds the whole of it, of `size` bytes, when `content` does not; `media_type` is set when that is no text.
     """
 
     content: str
@@ -51,12 +53,16 @@ class ToolOutcome:
     closes: bool = False
     details: Any = None
     asks: Ask | None = None
+    ref: str | None = None
+    size: int | None = None
+    media_type: str | None = None
 
     @property
     def body(self) -> dict[str, Any]:
         """Return it as a log holds it."""
         body: dict[str, Any] = {"content": self.content, "is_error": self.is_error}
-        return body if self.details is None else body | {"details": self.details}
+        more = {"details": self.details, "ref": self.ref, "size": self.size, "media_type": self.media_type}
+        return body | {name: value for name, value in more.items() if value is not None}
 
 
 async def run_tool(tool: Tool[..., Any], arguments: object, ctx: ToolContext[Any], *, keep: bool = False) -> ToolOutcome:
@@ -102,15 +108,17 @@ async def _stop(tool: Tool[..., Any], body: asyncio.Future[ToolOutcome], *, keep
 async def _guarded(tool: Tool[..., Any], given: dict[str, Any], ctx: ToolContext[Any]) -> ToolOutcome:
     try:
         result = await _body(tool, given, ctx)
+        if isinstance(result, Park):
+            return _parked(tool, result)
         if isinstance(result, Detailed):
-            return ToolOutcome(bound(_text(result.content), OUTPUT_BYTES), details=_details(tool, result.details))
-        return _parked(tool, result) if isinstance(result, Park) else ToolOutcome(bound(_text(result), OUTPUT_BYTES))
+            return replace(await _given(tool, result.content, ctx), details=_details(tool, result.details))
+        return await _given(tool, result, ctx)
     except SessionClosed as end:
-        return ToolOutcome(bound(end.result, OUTPUT_BYTES), closes=True)
+        return ToolOutcome(bound(end.result, HELD_BYTES), closes=True)
     except ApprovalRequired as request:
         return _asking(tool, request.ask, ctx)
     except ToolError as error:
-        return ToolOutcome(bound(str(error), OUTPUT_BYTES), is_error=True)
+        return ToolOutcome(bound(str(error), HELD_BYTES), is_error=True)
     except (asyncio.CancelledError, GeneratorExit):
         raise
     except BaseException as error:  # noqa: BLE001 - a stranger's code ends here: a KeyboardInterrupt would end the process and all its turns
@@ -152,6 +160,25 @@ async def _in_thread(tool: Tool[..., Any], first: tuple[Any, ...], given: dict[s
 def _settle(future: asyncio.Future[Any], value: Any) -> None:
     if not future.done():
         future.set_result(value)
+
+
+async def _given(tool: Tool[..., Any], result: object, ctx: ToolContext[Any]) -> ToolOutcome:
+    """Return a result: its text, or the file that holds what is no text."""
+    if isinstance(result, bytes | bytearray):
+        data = bytes(result)
+        if (text := _decoded(data)) is None:
+            shown = await shown_bytes(data, ctx.files, name=f"{tool.name}-{ctx.call_id}")
+            return ToolOutcome(shown.content, ref=shown.ref, size=shown.size, media_type=shown.media_type)
+        result = text
+    return ToolOutcome(bound(_text(result), HELD_BYTES))
+
+
+def _decoded(data: bytes) -> str | None:
+    """Return bytes as the text that they are; None when they are none."""
+    try:
+        return None if b"\0" in data else data.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _parked(tool: Tool[..., Any], park: Park) -> ToolOutcome:
