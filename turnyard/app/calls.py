@@ -148,8 +148,9 @@ def read_outcome(outcome: ToolOutcome) -> ToolResult | Parked:
     if outcome.park is None:
         whole: dict[str, Any] = {"ref": outcome.ref, "size": outcome.size, "media_type": outcome.media_type}
         return ToolResult(outcome.content, outcome.is_error, outcome.closes, details=outcome.details, **whole)
-    expires_in = outcome.park.expires_in
-    return Parked(outcome.content, int(expires_in.total_seconds() * 1000) if expires_in else None)
+    park = outcome.park
+    request = park.request if park.poll is not None else None
+    return Parked(outcome.content, park.expires_in_ms, awaited=park.wait, poll_ms=park.poll_ms, request=request)
 
 
 def _metadata(view: TurnView) -> dict[str, str]:

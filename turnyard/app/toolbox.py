@@ -197,9 +197,11 @@ class Toolbox:
 
 def fact_of(one: AnyTool) -> ToolFact:
     """Return what the engine has to know of a tool. A parked call waits as long as the tool was declared to."""
-    waits = one.park or (one.limit if one.kind == "lift" else None)
+    bounded = one.kind == "lift" or one.lift_after is not None
+    waits = one.park or (one.limit if bounded else None)
     timeout_ms = int(waits.total_seconds() * 1000) if waits else DAY_MS
-    return ToolFact(one.kind, one.wait, one.idempotent, one.queue, timeout_ms if one.kind != "plain" else None, one.alone)
+    timeout = timeout_ms if one.kind != "plain" or bounded else None
+    return ToolFact(one.kind, one.wait, one.idempotent, one.queue, timeout, one.alone, one.resolver is not None)
 
 
 def count_of(provider: ToolProvider) -> int:

@@ -16,7 +16,7 @@ from turnyard.engine.effects import DAY_MS, Effect, NoEffect, Parked, RunBatch, 
 from turnyard.engine.texts import pending_text
 from turnyard.records import ids
 from turnyard.records.commit import PLACEHOLDER, Answer, Commit, Park, Row, TurnView
-from turnyard.records.log import ASSISTANT, CALL
+from turnyard.records.log import ASSISTANT, CALL, LogRecord
 
 ARQ_LANE = "arq"
 _UNASKED = ToolFact()
@@ -25,13 +25,14 @@ _MOST_NAMED = 50
 
 @dataclass(frozen=True, slots=True)
 class OpenCall:
-    """An unanswered call: its row, and what its record says."""
+    """An unanswered call: its row, and what its record says. One of a group was declared to run beside others, whatever became of it."""
 
     row: Row
     name: str
     args: dict[str, Any]
     refusal: str | None
     expires_in_ms: int | None = None
+    grouped: bool = False
 
     @property
     def id(self) -> str:
@@ -46,7 +47,7 @@ class OpenCall:
     @property
     def held(self) -> bool:
         """Tell whether the call waits outside, or its outcome waits to be claimed: nothing after it may start."""
-        return not self.live and self.row.kind != "parallel"
+        return not self.live and (self.row.state == "parked" or not self.grouped)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,17 +88,19 @@ def open_batch(view: TurnView, facts: ToolTable) -> Batch:
     """Return the unanswered calls of the last answer with their names and arguments."""
     if not view.rows:
         return Batch(view, facts, ())
-    said: dict[str, dict[str, Any]] = {}
+    said: dict[str, LogRecord] = {}
     for entry in reversed(view.entries):
         if entry.type == ASSISTANT:
             break
         if entry.type == CALL and entry.call:
-            said[entry.call] = entry.body
-    return Batch(view, facts, tuple(_open_call(row, said.get(row.call, {})) for row in view.rows))
+            said[entry.call] = entry
+    return Batch(view, facts, tuple(_open_call(row, said.get(row.call)) for row in view.rows))
 
 
-def _open_call(row: Row, body: dict[str, Any]) -> OpenCall:
-    return OpenCall(row, str(body.get("name", "")), body.get("args") or {}, body.get("refused"), body.get("expires_in_ms"))
+def _open_call(row: Row, record: LogRecord | None) -> OpenCall:
+    body: dict[str, Any] = {} if record is None else record.body
+    grouped = "parallel" in (row.kind, None if record is None else record.kind)
+    return OpenCall(row, str(body.get("name", "")), body.get("args") or {}, body.get("refused"), body.get("expires_in_ms"), grouped)
 
 
 def unknown_tool(name: str, facts: ToolTable) -> str:
@@ -113,7 +116,8 @@ def batch_effect(batch: Batch) -> Effect:
     if not live:
         return NoEffect(_all_settled(batch))
     first = live[0]
-    before = batch.calls[: batch.calls.index(first)]
+    beside = _group(batch, first) if first.grouped else ()
+    before = [c for c in batch.calls[: batch.calls.index(first)] if c not in beside]
     if batch.runs(first) and any(c.held for c in before):
         return NoEffect(Commit(ending="park"))
     if first.row.kind == "parallel":
@@ -156,16 +160,18 @@ def result_commit(batch: Batch, call: OpenCall, result: ToolResult | Parked) -> 
     usage = {"tool_calls": 1}
     if isinstance(result, ToolResult):
         usage = {"tool_calls": result.times} if result.times else {}
-        commit = _settle if call.row.kind == "parallel" else answer_commit
+        commit = _settle if call.grouped else answer_commit
         return commit(batch, call, _answer(call, result), usage)
     park = _park(batch, call, result)
-    if call.row.kind == "parallel":
-        return replace(_settle(batch, call, _placeholder(call, result), usage), park=(park,))
-    if call.row.awaited and not call.row.demoted:
+    awaited = (call.row.awaited or result.awaited) and not call.row.demoted
+    answer = None if awaited else _placeholder(call, result)
+    if call.grouped:
+        return replace(_settle(batch, call, answer, usage), park=(park,))
+    if answer is None:
         start, ending, claim = _next(batch, answered=set(), waiting={call.id})
         return Commit(park=(park,), start=start, ending=ending, claim=claim, usage=usage)
     start, ending, claim = _next(batch, answered={call.id}, waiting=set())
-    return Commit(append=(_placeholder(call, result),), park=(park,), start=start, ending=ending, claim=claim, usage=usage)
+    return Commit(append=(answer,), park=(park,), start=start, ending=ending, claim=claim, usage=usage)
 
 
 def _launch(batch: Batch, live: Sequence[OpenCall]) -> Commit:
@@ -222,18 +228,23 @@ def first_marks(batch: Batch, rest: Sequence[OpenCall]) -> tuple[str, ...]:
 
 
 def _group(batch: Batch, first: OpenCall) -> Sequence[OpenCall]:
-    """Return the run of parallel neighbours that `first` is part of."""
+    """Return the neighbours that were declared to run beside each other, of which `first` is one."""
     at = batch.calls.index(first)
     low, high = at, at
-    while low > 0 and batch.calls[low - 1].row.kind == "parallel":
+    while low > 0 and batch.calls[low - 1].grouped:
         low -= 1
-    while high < len(batch.calls) and batch.calls[high].row.kind == "parallel":
+    while high < len(batch.calls) and batch.calls[high].grouped:
         high += 1
     return batch.calls[low:high]
 
 
+def _owed(group: Sequence[OpenCall]) -> list[OpenCall]:
+    """Return the calls of a group that have to be brought to an end here; one that waits outside is waited for after the others."""
+    return [c for c in group if c.row.outcome is None and c.row.state != "parked"]
+
+
 def _parallel_effect(batch: Batch, first: OpenCall) -> Effect:
-    left = [c for c in _group(batch, first) if c.row.outcome is None]
+    left = _owed(_group(batch, first))
     for call in left:
         refusal = batch.refusal(call)
         if refusal is not None:
@@ -250,33 +261,44 @@ def _parallel_effect(batch: Batch, first: OpenCall) -> Effect:
 
 def _all_settled(batch: Batch) -> Commit:
     """Return what is due when every call has its outcome or waits: a settled group is written, else the turn parks."""
-    settled = [c for c in batch.calls if c.row.kind == "parallel"]
+    settled = [c for c in batch.calls if c.grouped and c.row.state != "parked"]
     if not settled:
         return Commit(ending="park")
     return _append_group(batch, _group(batch, settled[0]), None)
 
 
-def _settle(batch: Batch, call: OpenCall, answer: Answer, usage: dict[str, int] | None = None) -> Commit:
+def _settle(batch: Batch, call: OpenCall, answer: Answer | None, usage: dict[str, int] | None = None) -> Commit:
     """Put one result into its row; the last one of the group appends them all, in source order.
 
-    A placeholder is written at once: the row waits for the result that comes later.
+    A placeholder is written at once: the row waits for the result that comes later. None: the call is parked and awaited.
     """
     group = _group(batch, call)
-    left = [c for c in group if c.row.outcome is None and c.id != call.id]
+    left = [c for c in _owed(group) if c.id != call.id]
     if left:
         fresh = [c.id for c in left if c.row.state == "open" and batch.refusal(c) is None]
         busy = sum(1 for c in left if c.row.state == "started")
         start = tuple(fresh[: max(0, batch.facts.parallel - busy)])
-        if answer.outcome == PLACEHOLDER:
-            return Commit(append=(answer,), start=start, usage=usage or {})
+        if answer is None or answer.outcome == PLACEHOLDER:
+            return Commit(append=(answer,) if answer else (), start=start, usage=usage or {})
         return Commit(settle=(answer,), start=start, usage=usage or {})
-    return _append_group(batch, group, answer, usage)
+    return _append_group(batch, group, answer, usage, waiting=call if answer is None else None)
 
 
-def _append_group(batch: Batch, group: Sequence[OpenCall], answer: Answer | None, usage: dict[str, int] | None = None) -> Commit:
-    """Return the commit that writes a finished group; a result that is in its row already is named without its body."""
-    append = tuple(answer if answer and answer.call == c.id else Answer(c.id, c.row.outcome or "unknown") for c in group)
-    start, ending, claim = _next(batch, answered={c.id for c in group}, waiting=set())
+def _append_group(
+    batch: Batch,
+    group: Sequence[OpenCall],
+    answer: Answer | None,
+    usage: dict[str, int] | None = None,
+    *,
+    waiting: OpenCall | None = None,
+) -> Commit:
+    """Return the commit that writes a finished group; a result that is in its row already is named without its body.
+
+    What waits outside is written when it comes, like `waiting`, which this commit parks.
+    """
+    done = [c for c in group if c is not waiting and c.row.state != "parked"]
+    append = tuple(answer if answer and answer.call == c.id else Answer(c.id, c.row.outcome or "unknown") for c in done)
+    start, ending, claim = _next(batch, answered={c.id for c in done}, waiting={waiting.id} if waiting else set())
     return Commit(append=append, start=start, ending=ending, claim=claim, usage=usage or {})
 
 
@@ -312,4 +334,10 @@ def _park(batch: Batch, call: OpenCall, parked: Parked | None) -> Park:
     fact = batch.facts.fact(call.name) or _UNASKED
     deadline_ms = (parked.expires_in_ms if parked else None) or call.expires_in_ms or fact.timeout_ms or DAY_MS
     hashed = batch.facts.secret_hash if call.row.kind == "callback" else None
-    return Park(call.id, deadline_ms, hashed(call.id) if hashed else None)
+    park = Park(call.id, deadline_ms, hashed(call.id) if hashed else None)
+    if parked is None:
+        return park
+    kind = "lift" if parked.poll_ms is not None and call.row.kind != "callback" else None
+    return replace(
+        park, task=parked.task, awaited=parked.awaited, kind=kind, request=parked.request, after_ms=parked.poll_ms, ripe=parked.ripe
+    )

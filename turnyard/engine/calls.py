@@ -78,8 +78,8 @@ def _body(call: AskedCall, given: Arguments, provider_id: str, facts: ToolTable)
 def _new_call(ident: str, body: dict[str, Any], facts: ToolTable, *, together: bool) -> NewCall:
     fact = (facts.fact(body["name"]) or _PLAIN) if "refused" not in body else _PLAIN
     kind: CallKind = "parallel" if together and _may_run_beside(fact) else fact.kind
-    queue = fact.queue if kind == "lift" else None
-    return NewCall(ident, kind, body, fact.awaited, fact.idempotent, queue, fact.timeout_ms)
+    awaited = fact.awaited and kind not in ("plain", "parallel")
+    return NewCall(ident, kind, body, awaited, fact.idempotent, fact.queue, fact.timeout_ms)
 
 
 def _may_run_beside(fact: ToolFact) -> bool:

@@ -22,6 +22,7 @@ from turnyard.records.commit import (
     Clear,
     Commit,
     NewCall,
+    Park,
     Part,
     Say,
     TurnView,
@@ -187,7 +188,7 @@ def _rows(s: MemorySession, change: Commit) -> None:
     for park in change.park:
         row = s.rows.get(park.call)
         if row is not None and row.outcome is None and row.state in ("open", "started"):
-            row.state, row.deadline_ms = "parked", s.clock.now_ms() + park.deadline_ms
+            _park_row(s, row, park)
     if s.cancel and change.park:
         s.cancel_calls(answered=True)
     for answer in change.settle:
@@ -198,6 +199,12 @@ def _rows(s: MemorySession, change: Commit) -> None:
         row = s.rows[call]
         if row.state == "started" and row.outcome is None:
             row.state = "allowed" if row.decision == "allow" else "open"
+
+
+def _park_row(s: MemorySession, row: CallRow, park: Park) -> None:
+    row.state, row.deadline_ms = "parked", s.clock.now_ms() + park.deadline_ms
+    row.kind = park.kind or row.kind
+    row.awaited = row.awaited or park.awaited
 
 
 def _start(s: MemorySession, change: Commit) -> None:

@@ -6,12 +6,14 @@ The identity of the call (tenant, session, user) comes from whoever runs the tur
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+import os
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
 from turnyard.errors import ConfigError
+from turnyard.tools.command import KEPT_BYTES, Ran, run_command
 from turnyard.tools.files import Files
 
 D = TypeVar("D")
@@ -94,6 +96,33 @@ class ToolContext(Generic[D]):
     async def progress(self, fraction: float, note: str = "") -> None:
         """Tell followers how far the work is; `fraction` runs from 0 to 1. Droppable: nothing waits for it."""
         await self.report(min(1.0, max(0.0, fraction)), note)
+
+    async def run(
+        self,
+        *argv: str | os.PathLike[str],
+        given: str | bytes | None = None,
+        timeout: timedelta | float | None = None,  # noqa: ASYNC109 - what ends is a process group, not a task
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        kept_bytes: int = KEPT_BYTES,
+    ) -> Ran:
+        """Run a command to its end, without a shell, and return its exit code and what it wrote.
+
+        It never outlives the call: when the call is cancelled, its time is over or the worker ends, the command and all that
+        it started are ended with it.
+
+        Args:
+            argv: the command and its arguments.
+            given: what it reads.
+            timeout: how long it may run, a timedelta or seconds; None: as long as the call.
+            cwd: where it runs; None: where the worker does.
+            env: its whole environment; None: the worker's.
+            kept_bytes: how much is kept of each of its two outputs.
+
+        Raises:
+            ToolError: there is no such command, or its time was over.
+        """
+        return await run_command(argv, given=given, timeout=timeout, cwd=cwd, env=env, kept_bytes=kept_bytes)
 
     def _parkable(self) -> CallUrls:
         if self.urls is None:

@@ -12,7 +12,7 @@ import contextvars
 import json
 import logging
 import secrets
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, fields, is_dataclass, replace
 from threading import Thread
 from typing import Any
@@ -108,11 +108,7 @@ async def _stop(tool: Tool[..., Any], body: asyncio.Future[ToolOutcome], *, keep
 async def _guarded(tool: Tool[..., Any], given: dict[str, Any], ctx: ToolContext[Any]) -> ToolOutcome:
     try:
         result = await _body(tool, given, ctx)
-        if isinstance(result, Park):
-            return _parked(tool, result)
-        if isinstance(result, Detailed):
-            return replace(await _given(tool, result.content, ctx), details=_details(tool, result.details))
-        return await _given(tool, result, ctx)
+        return _parked(tool, result) if isinstance(result, Park) else await outcome_of(tool, result, ctx)
     except SessionClosed as end:
         return ToolOutcome(bound(end.result, HELD_BYTES), closes=True)
     except ApprovalRequired as request:
@@ -125,14 +121,21 @@ async def _guarded(tool: Tool[..., Any], given: dict[str, Any], ctx: ToolContext
         return _failure(tool, ctx, error)
 
 
+async def outcome_of(tool: Tool[..., Any], result: object, ctx: ToolContext[Any]) -> ToolOutcome:
+    """Return what a model is told of the result that a body gave; it may raise what the result raises as it is read."""
+    if isinstance(result, Detailed):
+        return replace(await _given(tool, result.content, ctx), details=_details(tool, result.details))
+    return await _given(tool, result, ctx)
+
+
 def _body(tool: Tool[..., Any], given: dict[str, Any], ctx: ToolContext[Any]) -> Coroutine[Any, Any, Any]:
     first = (ctx,) if tool.takes_context else ()
     if tool.is_async:
         return tool.function(*first, **given)
-    return _in_thread(tool, first, given)
+    return in_thread(tool.function, *first, **given)
 
 
-async def _in_thread(tool: Tool[..., Any], first: tuple[Any, ...], given: dict[str, Any]) -> Any:
+async def in_thread(function: Callable[..., Any], /, *args: Any, **given: Any) -> Any:
     """Run a plain function in a thread of its own, and whatever awaitable it returns here.
 
     A pool would be full once enough bodies that nothing can stop were left behind in it.
@@ -144,7 +147,7 @@ async def _in_thread(tool: Tool[..., Any], first: tuple[Any, ...], given: dict[s
     def call() -> None:
         # A future cannot carry StopIteration, so what is raised travels as a value.
         try:
-            outcome = scope.run(tool.function, *first, **given), None
+            outcome = scope.run(function, *args, **given), None
         except BaseException as error:  # noqa: BLE001 - raised again on the loop's side
             outcome = None, error
         with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits any more
@@ -182,8 +185,12 @@ def _decoded(data: bytes) -> str | None:
 
 
 def _parked(tool: Tool[..., Any], park: Park) -> ToolOutcome:
-    if tool.kind != "callback":
+    if park.poll is not None and tool.poller is None:
+        raise RuntimeError(f"tool {tool.name} returned Park(poll=...) and nobody polls it: give it a function by @{tool.name}.poll")
+    if park.poll is None and tool.kind != "callback":
         raise RuntimeError(f"tool {tool.name} returned Park but is not declared with @tool(park=...)")
+    if park.poll is not None:
+        _ = park.request  # what cannot be kept is an error of the tool, now
     return ToolOutcome(bound(park.note, OUTPUT_BYTES), park=park)
 
 
@@ -225,8 +232,14 @@ def _plain(value: object) -> Any:
     return to_jsonable_python(value)
 
 
-def _failure(tool: Tool[..., Any], ctx: ToolContext[Any], error: BaseException) -> ToolOutcome:
+def logged(tool: Tool[..., Any], what: str, ctx: ToolContext[Any], error: BaseException) -> str:
+    """Log that `what` of a tool failed; return the reference by which the log is searched."""
     ref = secrets.token_hex(4)
     extra = {"tool": tool.name, "ref": ref, "tenant": ctx.tenant, "session": ctx.session, "turn": ctx.turn, "call": ctx.call_id}
-    _log.error("tool %s failed (ref %s)", tool.name, ref, exc_info=error, extra=extra)
+    _log.error("%s %s failed (ref %s)", what, tool.name, ref, exc_info=error, extra=extra)
+    return ref
+
+
+def _failure(tool: Tool[..., Any], ctx: ToolContext[Any], error: BaseException) -> ToolOutcome:
+    ref = logged(tool, "tool", ctx, error)
     return ToolOutcome(f"{tool.name}: tool failed (ref {ref})", is_error=True)

@@ -41,15 +41,18 @@ class _Options:
     alone: bool = False
     approval: ApprovalRule = False
     schema: Mapping[str, Any] | None = None
+    lift_after: timedelta | None = None
 
 
 class Tool(Generic[P, R]):
     """A function that models may call. Calling the tool calls the function.
 
-    `kind` is plain, lift (runs on an arq worker) or callback (may finish outside). `queue` is None unless lifted.
-    `given` is the name as it came, where it had to be changed for `name`. `timeout` bounds the body, None means `limit`'s default. `park` is how long a callback may take. `wait` makes the
-    turn stop until a lifted call is done. A call that works `alone` never runs beside another. `approval` says which calls need approval.
-    `takes_context` tells whether the first parameter is the call's context.
+    `kind` is plain, lift (runs on an arq worker) or callback (may finish outside). `given` is the name as it came, where it
+    had to be changed for `name`. `timeout` bounds the body, None means `limit`'s default. `park` is how long a callback may
+    take. `wait` makes the turn stop until a lifted call is done. A call that works `alone` never runs beside another.
+    `approval` says which calls need approval. `takes_context` tells whether the first parameter is the call's context. The
+    body of a call that runs longer than `lift_after` goes on beside the turn. `resolver` reads what a vendor posts to a
+    call's callback URL, `poller` looks for the result of a call that was left open; None where nobody does.
     """
 
     def __init__(self, function: Callable[P, R], options: _Options) -> None:
@@ -58,7 +61,10 @@ class Tool(Generic[P, R]):
         self.function = function
         self.name = self.given = _name_of(function)
         self.kind: CallKind = "lift" if options.lift else "callback" if options.park else "plain"
-        self.queue = (options.queue or "default") if options.lift else None
+        self._queue = options.queue or "default"
+        self.lift_after = options.lift_after
+        self.resolver: Callable[..., Any] | None = None
+        self.poller: Callable[..., Any] | None = None
         self.timeout = options.timeout
         self.park = options.park
         self.idempotent = options.idempotent
@@ -108,9 +114,43 @@ class Tool(Generic[P, R]):
         return self.arguments.schema
 
     @property
+    def queue(self) -> str | None:
+        """Return which lifted workers do what is not done in the turn; None for a tool that does all in it."""
+        outside = self.kind == "lift" or self.lift_after or self.resolver or self.poller
+        return self._queue if outside else None
+
+    @property
     def limit(self) -> timedelta:
         """Return how long the body may run: the declared time, else 5 minutes, or 4 hours when lifted."""
         return self.timeout or (_LIFT_LIMIT if self.kind == "lift" else _PLAIN_LIMIT)
+
+    def resolve(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Let `function(ctx, body)` make a result of what a vendor posts to a call's callback URL.
+
+        `body` is the parsed JSON, or the text of what is no JSON; it is checked against the parameter's type where that says
+        more. None is no result yet: the call waits for the next body. It runs on a lifted worker and may run twice.
+
+        Raises:
+            ConfigError: the tool is not declared with `park=`, has a resolver already, or `function` takes no body.
+        """
+        if self.kind != "callback":
+            raise ConfigError(f"tool {self.name}: only a tool with park= is called back; declare it so or drop its resolver")
+        self.resolver = _only_one(self.name, "resolve", self.resolver, function)
+        return function
+
+    def poll(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Let `function(ctx, state)` look for the result of a call that returned `Park(poll=..., state=...)`.
+
+        It returns the result; None to look again after the same time; or another `Park(poll=..., state=...)`. It runs on a
+        lifted worker and may run twice.
+
+        Raises:
+            ConfigError: the tool is lifted, has a poller already, or `function` takes no state.
+        """
+        if self.kind not in ("plain", "callback"):
+            raise ConfigError(f"tool {self.name}: a call is lifted or polled; drop lift= or its poller")
+        self.poller = _only_one(self.name, "poll", self.poller, function)
+        return function
 
     def spec(self) -> ToolSpec:
         """Return the tool as the model sees it."""
@@ -137,6 +177,7 @@ def tool(
     alone: bool = False,
     approval: ApprovalRule = False,
     schema: Mapping[str, Any] | None = None,
+    lift_after: timedelta | float | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -151,6 +192,7 @@ def tool(
     alone: bool = False,
     approval: ApprovalRule = False,
     schema: Mapping[str, Any] | None = None,
+    lift_after: timedelta | float | None = None,
 ) -> Any:
     """Make a tool of a function: its name, docstring and types are what the model sees.
 
@@ -159,30 +201,23 @@ def tool(
     Args:
         function: the function, when used without parentheses.
         lift: run it on an arq worker, outside the turn; the model goes on unless `wait`.
-        queue: which arq workers run it; "default" when lifted and not given.
+        queue: which lifted workers run it, resolve or poll it, or repeat it after a crash; None is "default".
         timeout: how long the body may run; then the model is told that it timed out.
         idempotent: running it twice with one idempotency key does no harm, so it is repeated after a crash.
-        wait: stop the turn until the lifted result is there.
+        wait: stop the turn until the result of a lifted call is there.
         park: the call may finish outside, within this time, by returning `Park`.
         alone: never run the call beside another one, though the agent runs calls of one answer together.
         approval: which calls wait until people allow them: True for all, an `Ask` that says more, or a function of (ctx, **arguments)
             that returns True, False or an `Ask`; one that raises, or does not fit the arguments, asks.
         schema: the JSON Schema of the arguments, in place of the one that the types give; they come as plain JSON then.
+        lift_after: a body that runs longer than this goes on beside the turn, on the same worker and without a slot; the
+            model goes on unless `wait`.
 
     Raises:
         ConfigError: the function cannot be a tool; the message says which part and what to write instead.
     """
-    options = _Options(
-        lift=lift,
-        queue=queue,
-        timeout=_duration(timeout),
-        idempotent=idempotent,
-        wait=wait,
-        park=_duration(park),
-        alone=alone,
-        approval=approval,
-        schema=schema,
-    )
+    durations = {"timeout": _duration(timeout), "park": _duration(park), "lift_after": _duration(lift_after)}
+    options = _Options(lift=lift, queue=queue, idempotent=idempotent, wait=wait, alone=alone, approval=approval, schema=schema, **durations)
 
     def make(wrapped: Callable[..., Any]) -> Tool[..., Any]:
         return Tool(wrapped, options)
@@ -195,15 +230,24 @@ def _duration(value: timedelta | float | None) -> timedelta | None:
 
 
 def _check_options(name: str, options: _Options) -> None:
-    if options.lift and options.park is not None:
-        raise ConfigError(f"tool {name}: a call is either lifted or parked; drop lift= or park=")
-    if options.queue is not None and not options.lift:
+    if sum((options.lift, options.park is not None, options.lift_after is not None)) > 1:
+        raise ConfigError(f"tool {name}: a call is lifted, parked, or lifted after a while; keep one of lift=, park= and lift_after=")
+    lifted = options.lift or options.lift_after is not None
+    if options.queue is not None and not lifted and options.park is None:
         raise ConfigError(f"tool {name}: queue= is for lifted tools; add lift=True or drop it")
-    if options.wait and not options.lift:
+    if options.wait and not lifted:
         raise ConfigError(f"tool {name}: wait= is for lifted tools; a parked call says it with Park(wait=True)")
-    for word, value in (("timeout", options.timeout), ("park", options.park)):
+    for word, value in (("timeout", options.timeout), ("park", options.park), ("lift_after", options.lift_after)):
         if value is not None and value <= timedelta(0):
             raise ConfigError(f"tool {name}: {word}= must be more than zero")
+
+
+def _only_one(name: str, what: str, before: object, function: Callable[..., Any]) -> Callable[..., Any]:
+    if before is not None:
+        raise ConfigError(f"tool {name}: it has a function for {what} already; keep one")
+    if not takes_payload(function):
+        raise ConfigError(f"tool {name}: its function for {what} takes (ctx, what it is given), or that alone")
+    return function
 
 
 def _name_of(function: Callable[..., Any]) -> str:
@@ -234,6 +278,13 @@ def _called_by_name(name: str, handler: Callable[..., Any]) -> Callable[..., Any
     made: Callable[..., Any] = soon if inspect.iscoroutinefunction(beneath(handler)) else now
     made.__name__ = made.__qualname__ = name
     return made
+
+
+def takes_payload(function: Callable[..., Any]) -> inspect.Parameter | None:
+    """Return the parameter by which a resolver or a poller is given what it works on, None when it has none."""
+    skip = _context_parameter(function) is not None
+    rest = list(inspect.signature(function).parameters.values())[skip:]
+    return rest[0] if rest and all(p.default is not inspect.Parameter.empty for p in rest[1:]) else None
 
 
 def _context_parameter(function: Callable[..., Any]) -> str | None:
