@@ -81,13 +81,6 @@ class AlreadyDecided(Conflict):
     code = "already-decided"
 
 
-class NotApprover(TurnyardError):
-    """This user may not decide this call: ask one of those who may."""
-
-    code = "not-approver"
-    status = 403
-
-
 class AlreadyFinished(Conflict):
     """The turn or job has ended; there is nothing left to cancel."""
 
@@ -120,17 +113,6 @@ class QuotaExceeded(TurnyardError):
 
     code = "quota-exceeded"
     status = 429
-
-
-class RateLimited(TurnyardError):
-    """Too many wrong tokens came from this address: wait, and check the one that is used."""
-
-    code = "rate-limited"
-    status = 429
-
-    def __init__(self, message: str | None = None, *, retry_after_s: float = 1.0) -> None:
-        super().__init__(message)
-        self.retry_after_s = retry_after_s
 
 
 class StoreUnavailable(TurnyardError):
@@ -205,6 +187,20 @@ class SessionClosed(TurnyardError):
     def __init__(self, result: str = "") -> None:
         super().__init__(result)
         self.result = result
+
+
+class OutboundRefused(TurnyardError):
+    """The address must not be called from here, and nothing was sent: name a public host, or have the operator allow this one."""
+
+    code = "outbound-refused"
+    status = 422
+
+
+class OutboundFailed(TurnyardError):
+    """The other server did not give a usable answer: whether the request had its effect is unknown."""
+
+    code = "outbound-failed"
+    status = 502
 
 
 class ModelError(TurnyardError):

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from turnyard.app import load_app
-from turnyard.app.calls import Hands, Surroundings
+from turnyard.app.calls import Hands, Surroundings, time_of
 from turnyard.app.models import open_models
 from turnyard.errors import ConfigError, StoreUnavailable
+from turnyard.fence import lifted_fence
 from turnyard.ports import Delta
-from turnyard.records.live import progress_text
 from turnyard.settings import load_settings
 from turnyard.state import agents
 from turnyard.state.log import read_entry
@@ -133,9 +133,10 @@ class Apps:
 
     def _reporter(self, feed: Feed) -> Any:
         async def report(call: str, fraction: float, note: str) -> None:
+            del fraction
             view = self.current.get().view
             if view is not None:
-                feed.say(view, Delta("progress", 0, progress_text(call, fraction, note)))
+                feed.say(view, Delta("progress", 0, f"{call}\n{note}"))
 
         return report
 
@@ -175,6 +176,8 @@ class Bench:
             idempotency_key=start.idempotency_key,
             user=start.user,
             attempt=start.attempt,
+            fence=lifted_fence(start.attempt),
+            expires_at=time_of(start.deadline_ms) if start.deadline_ms else None,
         )
         outcome = await run_tool(tool, start.args or {}, ctx)
         if outcome.park is not None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any, cast
 
 from turnyard.app.toolbox import Toolbox
 from turnyard.engine.effects import READ_ENTRY, Parked, RunTool, ToolResult
 from turnyard.engine.stubs import Stretch, read_arguments, read_entry
 from turnyard.errors import NotFound, TurnyardError
+from turnyard.fence import turn_fence
 from turnyard.ports import Blobs
 from turnyard.records.commit import Row, TurnView
 from turnyard.records.log import RESULT, USER, LogRecord
@@ -25,6 +27,11 @@ log = logging.getLogger("turnyard.app")
 
 AnyTool = Tool[..., Any]
 Report = Callable[[str, float, str], Awaitable[None]]
+Say = Callable[[TurnView, str, str, str], Awaitable[None]]
+
+
+async def _unsaid(_view: TurnView, _call: str, _event: str, _text: str) -> None:
+    """Drop a message: nobody reads along."""
 
 
 async def _unheard(_call: str, _fraction: float, _note: str) -> None:
@@ -49,6 +56,7 @@ class Surroundings:
     """What a call may reach beyond its arguments, wherever it runs.
 
     `urls` gives the URLs at which a parked call is answered, by call id; `report` passes progress on to followers;
+    `say` shows the user a message now, by an id that makes it one however often it is said (view, call, id, text);
     `older` reads an entry of the session's log that the turn does not show any more, None when there is none.
     With `keeps` what a call still gives when it is stopped is its result. `blobs` keeps files, None where nothing does; a result
     over `output_bytes` is shown cut and kept whole there.
@@ -57,6 +65,7 @@ class Surroundings:
     version: str = ""
     urls: Callable[[str], CallUrls] = _no_urls
     report: Report = _unheard
+    say: Say = _unsaid
     cancelled: Callable[[], bool] = _never
     older: Callable[[TurnView, int], Awaitable[LogRecord | None]] = _nothing_older
     keeps: bool = False
@@ -122,6 +131,9 @@ class Hands:
         async def report(fraction: float, note: str) -> None:
             await around.report(call, fraction, note)
 
+        async def say(event: str, text: str) -> None:
+            await around.say(view, call, event, text)
+
         return ToolContext(
             deps=self.deps,
             tenant=head.get("tenant", ""),
@@ -133,14 +145,22 @@ class Hands:
             user=head.get("user", ""),
             agent_version=around.version,
             attempt=row.attempt,
+            fence=turn_fence(view.epoch),
             approved=row.decision == "allow",
             metadata=_metadata(view),
             platform=head.get("platform") or "http",
+            expires_at=time_of(view.now_ms) + tool.park if tool.park else None,
             urls=around.urls(call) if tool.kind == "callback" else None,
             files=Files(around.blobs, head.get("tenant", "")),
             report=report,
+            say=say,
             cancel_requested=around.cancelled,
         )
+
+
+def time_of(at_ms: int) -> datetime:
+    """Return a moment of the store's clock as a time."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC)
 
 
 def read_outcome(outcome: ToolOutcome) -> ToolResult | Parked:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationInfo, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationInfo, model_validator
 
 UNITS_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
@@ -25,14 +25,7 @@ def _duration(value: Any) -> Any:
     return timedelta(seconds=float(found[1]) * UNITS_S[found[2] or "s"])
 
 
-def _some_time(value: timedelta) -> timedelta:
-    if value <= timedelta(0):
-        raise ValueError("must be more than zero, or nobody could ever decide")
-    return value
-
-
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
-Filled = Annotated[str, Field(min_length=1)]
 
 
 class Section(BaseModel):
@@ -166,16 +159,12 @@ class AgentSection(Section):
 
 
 class ApprovalSection(Section):
-    """Who may allow which calls, and for how long the question stands.
+    """Who may allow which calls, and for how long the question stands."""
 
-    `tools` are names or globs of names (`crm_set_*`). `approvers` are user ids or globs of them; an empty list is whoever may
-    use the API. With `remember: session` they may allow a tool for the whole session; without `self_approve` not their own calls.
-    """
-
-    tools: Annotated[list[Filled], Field(min_length=1)]
-    approvers: list[Filled]
+    tools: list[str]
+    approvers: list[str]
     post_to: str = "here"
-    expires_in: Annotated[Duration, AfterValidator(_some_time)] = timedelta(minutes=15)
+    expires_in: Duration = timedelta(minutes=15)
     remember: Literal["once", "session"] = "once"
     self_approve: bool = False
 
@@ -344,12 +333,11 @@ class AuthSection(Section):
 
 
 class ClientSection(Section):
-    """Where this machine's client commands go, and who decides approvals here (else who is logged in)."""
+    """Where this machine's client commands go."""
 
     url: str | None = None
     api_key: SecretStr | None = None
     tenant: str = "default"
-    user: str | None = None
 
 
 class LogSection(Section):

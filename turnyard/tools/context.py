@@ -5,22 +5,34 @@ The identity of the call (tenant, session, user) comes from whoever runs the tur
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from turnyard.errors import ConfigError
+from turnyard.text import bound
 from turnyard.tools.command import KEPT_BYTES, Ran, run_command
 from turnyard.tools.files import Files
+from turnyard.tools.secrets import secret
+
+if TYPE_CHECKING:
+    from turnyard.tools.fakes import FakeContext
 
 D = TypeVar("D")
+
+SENT_BYTES = 16_384
 
 
 async def _unheard(fraction: float, note: str) -> None:
     """Drop a progress report: nobody follows."""
+
+
+async def _unsaid(event: str, text: str) -> None:
+    """Drop a message: nobody reads along."""
 
 
 def _never() -> bool:
@@ -40,9 +52,10 @@ class ToolContext(Generic[D]):
     """The call a tool serves.
 
     `deps` is what the app's lifespan yielded. `attempt` counts from 1; `idempotency_key` is the same on each attempt
-    of one call. `approved` tells whether a person allowed it. `expires_at` is when the call's time is over, None when
-    it has no deadline of its own. `files` are those of the tenant. `report` and `cancel_requested` are how the runtime is reached; tools use `progress`
-    and `cancelled`.
+    of one call. `fence` grows from attempt to attempt of one call, so that whoever is called can refuse one that was left behind
+    (`turnyard.fence`). `approved` tells whether a person allowed it. `trace` is the W3C traceparent of the turn, "" when it
+    has none. `expires_at` is when the call's time is over, None when it has no deadline of its own. `files` are those of the
+    tenant. `report`, `say` and `cancel_requested` are how the runtime is reached; tools use `progress`, `send` and `cancelled`.
     """
 
     deps: D
@@ -55,14 +68,18 @@ class ToolContext(Generic[D]):
     user: str = ""
     agent_version: str = ""
     attempt: int = 1
+    fence: int = 0
     approved: bool = False
     metadata: dict[str, str] = field(default_factory=dict[str, str])
     platform: str = "http"
+    trace: str = ""
     expires_at: datetime | None = None
     urls: CallUrls | None = None
     files: Files = field(default_factory=Files)
     report: Callable[[float, str], Awaitable[None]] = _unheard
+    say: Callable[[str, str], Awaitable[None]] = _unsaid
     cancel_requested: Callable[[], bool] = _never
+    _sent: Iterator[int] = field(default_factory=lambda: itertools.count(1), repr=False)
 
     @property
     def cancelled(self) -> bool:
@@ -124,23 +141,35 @@ class ToolContext(Generic[D]):
         """
         return await run_command(argv, given=given, timeout=timeout, cwd=cwd, env=env, kept_bytes=kept_bytes)
 
+    async def send(self, text: str) -> None:
+        """Say something to the user now, while the work goes on; at most 16 KB, the rest is cut off.
+
+        It is kept in the session. A tool that is run again after a crash and sends the same number of messages in the same order
+        has each of them said once. The model does not see them.
+        """
+        said = bound(text, SENT_BYTES)
+        if said.strip():
+            await self.say(f"{self.idempotency_key}:{next(self._sent)}", said)
+
+    def secret(self, name: str) -> str:
+        """Return the value of a secret, read now from the environment variable `name` or the file that `name`_FILE names.
+
+        Raises:
+            ConfigError: it is not set, or the file cannot be read.
+        """
+        return secret(name).read()
+
     def _parkable(self) -> CallUrls:
         if self.urls is None:
             raise ConfigError(f"call {self.call_id} has no callback URL: declare its tool with @tool(park=...)")
         return self.urls
 
     @staticmethod
-    def fake(*, deps: Any = None, **fields: Any) -> ToolContext[Any]:
-        """Return a context for calling a tool in a unit test; `fields` replace its made-up values."""
-        made_up: dict[str, Any] = {
-            "deps": deps,
-            "tenant": "default",
-            "session": "s1",
-            "user": "u1",
-            "agent": "agent",
-            "turn": "turn_fake",
-            "call_id": "call_fake",
-            "idempotency_key": "key-fake",
-            "urls": CallUrls("http://callback.invalid/", "http://outcome.invalid/"),
-        }
-        return ToolContext(**(made_up | fields))
+    def fake(*, deps: Any = None, secrets: Mapping[str, str] | None = None, cancelled: bool = False, **fields: Any) -> FakeContext:
+        """Return a context for calling a tool in a unit test, which keeps what the tool said, reported and put.
+
+        `secrets` are those it may read; `fields` replace the made-up values of the others.
+        """
+        from turnyard.tools.fakes import fake_context
+
+        return fake_context(deps, secrets or {}, cancelled=cancelled, fields=fields)
