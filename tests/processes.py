@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -138,3 +139,23 @@ def roles(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Roles]:
     for role in started.started:
         request.node.add_report_section("call", f"log of {role.log_path.stem}", role.log()[-6000:])
     started.end()
+
+
+@contextlib.contextmanager
+def s3_server(port: int) -> Iterator[str]:
+    """Run a server that speaks the language of S3, in a process of its own, and give its URL."""
+    pytest.importorskip("moto.server")
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    url, until = f"http://127.0.0.1:{port}", time.monotonic() + 60
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+                break
+            assert process.poll() is None, "the S3 server ended"
+            assert time.monotonic() < until, "the S3 server does not answer"
+            time.sleep(0.05)
+        yield url
+    finally:
+        process.kill()
+        process.wait()

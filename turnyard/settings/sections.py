@@ -2,61 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationInfo, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
-UNITS_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
-
-Positive = Annotated[int, Field(gt=0)]
-Count = Annotated[int, Field(ge=0)]
-
-
-def _duration(value: Any) -> Any:
-    if isinstance(value, timedelta):
-        return value
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?", str(value).strip())
-    if found is None:
-        raise ValueError("a duration is a number of seconds, or a number with ms, s, m, h or d, such as 90s")
-    return timedelta(seconds=float(found[1]) * UNITS_S[found[2] or "s"])
-
-
-Duration = Annotated[timedelta, BeforeValidator(_duration)]
-
-
-class Section(BaseModel):
-    """A group of keys: none unknown, none changed later, and any of them may be read from a file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_files(cls, data: Any, info: ValidationInfo) -> Any:
-        if not isinstance(data, dict):
-            return data
-        values = cast("dict[str, Any]", data)
-        base = cast("dict[str, Path]", info.context or {}).get("base_dir", Path())
-        out: dict[str, Any] = {}
-        for name, value in values.items():
-            stem = str(name).removesuffix("_file")
-            if name in cls.model_fields or stem == name or stem not in cls.model_fields:
-                out[name] = value
-                continue
-            if stem in values:
-                raise ValueError(f"give {stem} or {name}, not both")
-            out[stem] = _content(base / str(value), name)
-        return out
-
-
-def _content(path: Path, name: str) -> str:
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{name}: {path} cannot be read ({error})") from None
+from turnyard.settings.base import Count, Duration, Positive, Section
 
 
 class RedisSection(Section):
@@ -309,6 +262,31 @@ class WebhookSection(Section):
     secret: SecretStr | None = None
 
 
+class StoredFilesSection(Section):
+    """Where files and long results are kept, and how much of them.
+
+    `url` is `redis` (the deployment's own server, for files up to 8 MB), `file:///path` of a directory that all roles share, or
+    `s3://bucket/prefix?endpoint=...&region=...`. Without keys a bucket is reached as AWS's own tools reach it.
+    """
+
+    url: str = "redis"
+    max_bytes: Positive = 20_000_000
+    per_tenant_bytes: Positive | None = None
+    per_tenant_files: Positive = 10_000
+    access_key_id: str | None = None
+    secret_access_key: SecretStr | None = None
+
+    @field_validator("url")
+    @classmethod
+    def _known(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if url == "redis" or (parts.scheme == "file" and not parts.netloc and parts.path.startswith("/")):
+            return url
+        if parts.scheme == "s3" and parts.netloc and "@" not in parts.netloc:
+            return url
+        raise ValueError("files are kept in redis, file:///path (an absolute one) or s3://bucket/prefix?endpoint=...&region=...")
+
+
 class RetentionSection(Section):
     """How long finished things are kept."""
 
@@ -368,5 +346,6 @@ class Settings(Section):
     routes: list[RouteSection] = Field(default_factory=list)
     schedules: list[ScheduleSection] = Field(default_factory=list)
     webhooks: list[WebhookSection] = Field(default_factory=list)
+    files: StoredFilesSection = Field(default_factory=StoredFilesSection)
     retention: RetentionSection = Field(default_factory=RetentionSection)
     auth: AuthSection = Field(default_factory=AuthSection)

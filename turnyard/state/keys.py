@@ -41,6 +41,8 @@ LIFETIMES: dict[str, str] = {
     r"ty:\{[^}]*\}:x:[0-9a-f]+": "TTL 60 s",
     r"ty:\{[^}]*\}:j:job_\w+": "TTL from its end",
     r"ty:\{[^}]*\}:d:\d+:\d+": "TTL 2 days",
+    r"ty:\{[^}]*\}:file:[\w-]+:file_\w+(:data)?": "TTL retention.files; content without a card ten minutes",
+    r"ty:\{[^}]*\}:files:[\w-]+": "TTL of its youngest file; members go when they have expired and something is put",
 }
 
 
@@ -108,6 +110,14 @@ class Keys:
     def index(self, tenant: str) -> str:
         """A tenant's sessions by last arrival."""
         return f"{self.prefix}idx:{tenant}"
+
+    def file(self, folder: str, file: str) -> str:
+        """The card of a stored file; with `:data` behind it the content."""
+        return f"{self.prefix}file:{folder}:{file}"
+
+    def files(self, folder: str) -> str:
+        """The stored files of one tenant."""
+        return f"{self.prefix}files:{folder}"
 
 
 def crc16(data: bytes) -> int:
