@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from turnyard.engine.effects import DAY_MS, Effect, NoEffect, Parked, RunBatch, RunTool, ToolFact, ToolResult, ToolTable
-from turnyard.engine.texts import pending_text
 from turnyard.records import ids
 from turnyard.records.commit import PLACEHOLDER, Answer, Commit, Park, Row, TurnView
 from turnyard.records.log import ASSISTANT, CALL, LogRecord
@@ -320,14 +319,9 @@ def _answer(call: OpenCall, result: ToolResult) -> Answer:
 
 
 def _placeholder(call: OpenCall, parked: Parked | None) -> Answer:
-    note = parked.note if parked else ""
-    correlation = parked.correlation if parked else None
-    expires_in_ms = parked.expires_in_ms if parked else None
-    text = pending_text(call.name, call.id, note=note, correlation=correlation, expires_in_ms=expires_in_ms)
-    body: dict[str, Any] = {"content": text, "is_error": False}
-    if correlation:
-        body["correlation"] = correlation
-    return Answer(call.id, PLACEHOLDER, body)
+    """Return what answers a parked call meanwhile: the facts alone, which a model reads as `pending_text`."""
+    said = {} if parked is None else {"note": parked.note, "correlation": parked.correlation, "expires_in_ms": parked.expires_in_ms}
+    return Answer(call.id, PLACEHOLDER, {name: value for name, value in said.items() if value} or None)
 
 
 def _park(batch: Batch, call: OpenCall, parked: Parked | None) -> Park:

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from turnyard.engine.texts import text_of
 from turnyard.errors import InvalidInput
 from turnyard.ports import AskedCall
 from turnyard.records.input import message_body
@@ -28,7 +29,6 @@ NOTIFICATION = "notification"
 BUILT_IN = (USER, ASSISTANT, TOOL_RESULT, SUMMARY, NOTIFICATION)
 
 _ROLES = {ASKED: USER, ANSWER: ASSISTANT, RESULT: TOOL_RESULT, COMPACTION: SUMMARY, NOTICE: NOTIFICATION}
-_CONTENT = {RESULT: "content"}
 _SUMMED = ("before", "after", "files")
 
 
@@ -79,7 +79,7 @@ def message_of(entry: LogRecord, calls: Sequence[LogRecord] = (), *, tool: str =
     body = entry.body
     return Message(
         role_of(entry),
-        str(body.get(_CONTENT.get(entry.type, "text")) or ""),
+        str(body["content"]) if "content" in body else text_of(entry, tool) if entry.type == RESULT else str(body.get("text") or ""),
         tuple(body.get("parts") or ()),
         {name: body[name] for name in _SUMMED if name in body} if entry.type == COMPACTION else body.get("data") or {},
         tuple(_asked(call) for call in calls),

@@ -26,7 +26,6 @@ from turnyard.engine.bus import (
 )
 from turnyard.engine.messages import ASSISTANT, Message, message_of
 from turnyard.engine.options import TurnDone
-from turnyard.engine.texts import outcome_text
 from turnyard.ports import Delta
 from turnyard.records.log import ASSISTANT as ANSWER
 from turnyard.records.log import CALL, COMPACTION, RESULT, LogRecord
@@ -113,8 +112,6 @@ class Narration:
         asked = self._open.pop(call, None)
         name = str(asked.body.get("name", "")) if asked else ""
         message = message_of(entry, tool=name)
-        if "content" not in entry.body:
-            message = replace(message, text=outcome_text(entry.outcome, name, call))
         if call not in self._told and call not in self.pending:
             self.tool_started(call, name, asked.body.get("args") or {} if asked else {})
         if call not in self._told:

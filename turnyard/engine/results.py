@@ -11,7 +11,9 @@ from turnyard.engine.cutting import compaction_of
 from turnyard.engine.memory import MemorySession
 from turnyard.engine.messages import Message
 from turnyard.engine.options import Settings
+from turnyard.engine.texts import text_of
 from turnyard.errors import JobCancelled, JobFailed
+from turnyard.records.commit import PLACEHOLDER
 from turnyard.records.log import ASSISTANT, CALL, COMPACTION, RESULT, LogRecord
 
 RunState = Literal["queued", "running", "waiting", "succeeded", "failed", "cancelled"]
@@ -104,7 +106,8 @@ def calls_of(records: Iterable[LogRecord]) -> tuple[CallMade, ...]:
             made[call] = CallMade(call, record.body["name"], record.body["args"])
         elif record.type == RESULT and call in made:
             before, body = made[call], record.body
-            made[call] = CallMade(call, before.name, before.args, body.get("content"), record.outcome, bool(body.get("is_error")))
+            content = body.get("content") if record.outcome != PLACEHOLDER else text_of(record, before.name)
+            made[call] = CallMade(call, before.name, before.args, content, record.outcome, bool(body.get("is_error")))
     return tuple(made.values())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import orjson
@@ -20,10 +20,12 @@ _OUTCOMES = {
 INTERRUPTED = "Interrupted: this call has no result. Its effect is unknown; verify before repeating it."
 
 
-def outcome_text(outcome: str | None, name: str, call: str) -> str:
-    """Return what stands for the result of a call whose record has no text."""
+def outcome_text(outcome: str | None, name: str, call: str, *, facts: Mapping[str, Any] | None = None) -> str:
+    """Return what stands for the result of a call whose record has no text; `facts` are what the record holds."""
     if outcome == "placeholder":
-        return pending_text(name, call)
+        known = facts or {}
+        said: dict[str, Any] = {key: known[key] for key in ("note", "correlation", "expires_in_ms") if key in known}
+        return pending_text(name, call, **said)
     return _OUTCOMES.get(outcome or "", INTERRUPTED)
 
 
@@ -74,7 +76,7 @@ def parts_text(parts: Sequence[Any]) -> str:
 def _result_text(entry: LogRecord, tool: str) -> str:
     body = entry.body
     if "content" not in body:
-        return outcome_text(entry.outcome, tool, entry.call or str(entry.seq))
+        return outcome_text(entry.outcome, tool, entry.call or str(entry.seq), facts=body)
     text = str(body["content"])
     text = f"ERROR: {text}" if body.get("is_error") and not text.startswith("ERROR:") else text
     if not body.get("ref") or body.get("media_type"):

@@ -173,7 +173,7 @@ class Renderer:
     def _result(self, record: LogRecord) -> _Draft:
         content = record.body.get("content")
         if content is None:
-            content = _OUTCOME_TEXT.get(record.outcome or "", "")
+            content = record.body.get("note") or _OUTCOME_TEXT.get(record.outcome or "", "")
         failed = record.outcome not in ("result", "placeholder", None)
         data = {
             "call": record.call,

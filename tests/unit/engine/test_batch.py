@@ -8,9 +8,11 @@ import pytest
 
 from tests.unit.engine.logs import TABLE, TURN, asked, batch, row, said, user, view
 from turnyard.engine.effects import NoEffect, Parked, RunBatch, RunTool, ToolResult, ToolTable
+from turnyard.engine.texts import text_of
 from turnyard.engine.turn import commit_after, next_effect
 from turnyard.records.commit import PLACEHOLDER, Answer, Commit, Park, Row, TurnView
 from turnyard.records.ids import idempotency_key
+from turnyard.records.log import RESULT, LogRecord
 
 THREE = ToolResult("3")
 
@@ -113,7 +115,7 @@ def test_a_detached_lift_is_parked_answered_by_its_placeholder_and_relayed() -> 
 def test_the_placeholder_names_the_call_and_its_tool() -> None:
     answer = due(batch(row("c1", "lift"), names={"c1": "render"})).append[0]
     assert isinstance(answer, Answer)
-    assert "call c1 of render" in (answer.body or {})["content"]
+    assert "call c1 of render" in text_of(LogRecord(1, RESULT, call="c1", outcome=answer.outcome, body=answer.body or {}), "render")
 
 
 def test_a_detached_call_alone_lets_the_model_go_on() -> None:
@@ -176,7 +178,9 @@ def test_a_callback_runs_and_is_parked_when_its_body_says_so() -> None:
     assert (answers(commit), commit.start, commit.usage) == ([("c1", PLACEHOLDER)], ("c2",), {"tool_calls": 1})
     answer = commit.append[0]
     assert isinstance(answer, Answer)
-    assert (answer.body or {})["content"].startswith("ordered\n")
+    read = text_of(LogRecord(1, RESULT, call="c1", outcome=answer.outcome, body=answer.body or {}), "order")
+    assert read.startswith("ordered\n")
+    assert "given up after 5 s" in read
     assert answers(ran(shown, "c1", ToolResult("at once"), table)) == [("c1", "result")]
 
 
@@ -187,8 +191,9 @@ def test_a_result_that_promises_another_parks_its_call_under_that_id() -> None:
     answer = commit.append[0]
     assert isinstance(answer, Answer)
     assert (answer.outcome, (answer.body or {})["correlation"]) == (PLACEHOLDER, "job-9")
-    assert "c1" in (answer.body or {})["content"]
-    assert "job-9" in (answer.body or {})["content"]
+    read = text_of(LogRecord(1, RESULT, call="c1", outcome=answer.outcome, body=answer.body or {}))
+    assert "c1" in read
+    assert "job-9" in read
 
 
 # -- a parallel batch
