@@ -81,6 +81,13 @@ class AlreadyDecided(Conflict):
     code = "already-decided"
 
 
+class NotApprover(TurnyardError):
+    """This user may not decide this call: ask one of those who may."""
+
+    code = "not-approver"
+    status = 403
+
+
 class AlreadyFinished(Conflict):
     """The turn or job has ended; there is nothing left to cancel."""
 
@@ -113,6 +120,17 @@ class QuotaExceeded(TurnyardError):
 
     code = "quota-exceeded"
     status = 429
+
+
+class RateLimited(TurnyardError):
+    """Too many wrong tokens came from this address: wait, and check the one that is used."""
+
+    code = "rate-limited"
+    status = 429
+
+    def __init__(self, message: str | None = None, *, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class StoreUnavailable(TurnyardError):

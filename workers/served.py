@@ -16,6 +16,7 @@ from turnyard.app.models import open_models
 from turnyard.errors import ConfigError, StoreUnavailable
 from turnyard.fence import lifted_fence
 from turnyard.ports import Delta
+from turnyard.records.live import progress_text
 from turnyard.settings import load_settings
 from turnyard.state import agents
 from turnyard.state.log import read_entry
@@ -133,10 +134,9 @@ class Apps:
 
     def _reporter(self, feed: Feed) -> Any:
         async def report(call: str, fraction: float, note: str) -> None:
-            del fraction
             view = self.current.get().view
             if view is not None:
-                feed.say(view, Delta("progress", 0, f"{call}\n{note}"))
+                feed.say(view, Delta("progress", 0, progress_text(call, fraction, note)))
 
         return report
 

@@ -7,14 +7,24 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
-from . import agents, calls, dead, health, jobs, messages, problems, scale, sessions
+from . import agents, approvals, calls, dead, health, jobs, messages, problems, scale, sessions
 from .desk import Desk
 from .guard import Guard
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-_ROUTERS = (health.router, jobs.router, messages.router, sessions.router, calls.router, agents.router, scale.router, dead.router)
+_ROUTERS = (
+    health.router,
+    jobs.router,
+    messages.router,
+    sessions.router,
+    approvals.router,
+    calls.router,
+    agents.router,
+    scale.router,
+    dead.router,
+)
 
 
 def create_api(desk: Desk) -> FastAPI:

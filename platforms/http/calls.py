@@ -21,8 +21,12 @@ from .body import parse_json, validate
 from .desk import At, Desk
 from .replies import reply
 from .requests import OutcomeRequest, body_of
+from .strangers import address_of
 
 router = APIRouter(prefix="/v1", tags=["calls"])
+
+# The same words for every token that is not one, whatever is wrong with it.
+_NO_CALL = "no such call"
 
 
 @router.post("/calls/{token}", response_model=None)
@@ -30,7 +34,7 @@ async def callback(token: str, request: Request, desk: At) -> Response:
     """Take a vendor's answer as it is: its body, of any type, is the result of the call."""
     raw = await desk.raw(request)
     body = {"content": scrub(raw.decode("utf-8", "replace")), "is_error": False}
-    return await _settle(desk, token, outcome="result", body=body)
+    return await _settle(request, desk, token, outcome="result", body=body)
 
 
 @router.post("/outcomes/{token}", openapi_extra=body_of(OutcomeRequest), response_model=None)
@@ -43,23 +47,27 @@ async def outcome(token: str, request: Request, desk: At) -> Response:
     if "error" in given:
         if not body.error:
             raise InvalidInput("an error says in a few words what went wrong", pointer="/error")
-        return await _settle(desk, token, outcome="error", body={"content": body.error, "is_error": True})
-    return await _settle(desk, token, outcome="result", body={"content": _text(body.result), "is_error": False})
+        return await _settle(request, desk, token, outcome="error", body={"content": body.error, "is_error": True})
+    return await _settle(request, desk, token, outcome="result", body={"content": _text(body.result), "is_error": False})
 
 
 def _text(result: Any) -> str:
     return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, separators=(",", ":"))
 
 
-async def _settle(desk: Desk, token: str, *, outcome: str, body: dict[str, Any]) -> Response:
+async def _settle(request: Request, desk: Desk, token: str, *, outcome: str, body: dict[str, Any]) -> Response:
+    address = address_of(request)
+    desk.strangers.check(address)
     where = read_call_token(token)
     if where is None:
-        raise NotFound("no such call")
+        desk.strangers.wrong(address)
+        raise NotFound(_NO_CALL)
     shard, store, call, secret_hash = where
     accepted = await desk.edge.accept_outcome(
         shard=shard, store=store, call=call, outcome=outcome, body=body, secret_hash=secret_hash, by="callback"
     )
     if accepted.code == "gone":
-        raise NotFound("no such call")
+        desk.strangers.wrong(address)
+        raise NotFound(_NO_CALL)
     raise_refusal(accepted)
     return reply({"object": "outcome", "call": call, "outcome": outcome, "repeated": accepted.code == "duplicate"})

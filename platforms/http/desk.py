@@ -18,6 +18,7 @@ from turnyard.wire.edge import Edge
 
 from .body import read_body, read_json
 from .options import HttpOptions
+from .strangers import Strangers
 
 OPEN_TENANT = "default"
 
@@ -31,6 +32,11 @@ class Desk:
     options: HttpOptions
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     streams: int = 0
+    strangers: Strangers = field(init=False)
+
+    def __post_init__(self) -> None:
+        burst, per_minute = self.options.wrong_tokens, self.options.wrong_tokens_per_minute
+        self.strangers = Strangers(self.clock, burst=burst, per_minute=per_minute)
 
     @contextmanager
     def stream(self) -> Generator[None]:

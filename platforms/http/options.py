@@ -20,6 +20,7 @@ class HttpOptions:
 
     `allow_open` permits an address that others can reach although nobody is asked who they are. `stream_buffer` is
     how many events are held for a reader beyond what the feed holds; `max_streams` how many streams may be open.
+    `wrong_tokens` is how many call tokens that are none one address may try at once, and then per minute.
     """
 
     host: str = "127.0.0.1"
@@ -30,6 +31,8 @@ class HttpOptions:
     max_streams: int = 2_000
     stream_buffer: int = 64
     ping_s: float = 15.0
+    wrong_tokens: int = 30
+    wrong_tokens_per_minute: float = 30.0
 
     def check(self) -> None:
         """Refuse to be reachable from elsewhere without a way to tell who is asking.

@@ -5,6 +5,7 @@ The reference is the request's id, which stands in the log beside whatever else 
 
 from __future__ import annotations
 
+import math
 from http import HTTPStatus
 from typing import Any
 
@@ -15,8 +16,9 @@ from fastapi.responses import Response
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
-from turnyard.errors import InvalidRequest, TurnyardError
+from turnyard.errors import InvalidRequest, RateLimited, TurnyardError
 from turnyard.records.input import escape_pointer
+from turnyard.wire.approvals import Unfit
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = {429: 1, 503: 1}
@@ -63,7 +65,7 @@ def problem(
     body = problem_body(status=status, code=code, detail=detail, ref=ref, instance=_instance(request), errors=errors)
     sent = dict(headers or {})
     if status in RETRY_AFTER_S:
-        sent["Retry-After"] = str(RETRY_AFTER_S[status])
+        sent.setdefault("Retry-After", str(RETRY_AFTER_S[status]))
     return Response(orjson.dumps(body), status, headers=sent, media_type=MEDIA_TYPE)
 
 
@@ -95,11 +97,14 @@ def _instance(request: Request) -> str:
 def answer(request: Request, error: Exception) -> Response:
     """Return the problem that an exception stands for."""
     match error:
-        case Invalid():
+        case Invalid() | Unfit():
             return problem(request, status=error.status, code=error.code, detail=str(error), errors=error.errors)
         case InvalidRequest():
             errors = [{"pointer": error.pointer, "detail": str(error)}]
             return problem(request, status=error.status, code=error.code, detail=str(error), errors=errors)
+        case RateLimited():
+            later = {"Retry-After": str(math.ceil(error.retry_after_s))}
+            return problem(request, status=error.status, code=error.code, detail=str(error), headers=later)
         case TurnyardError():
             return problem(request, status=error.status, code=error.code, detail=str(error))
         case RequestValidationError():

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
 from turnyard.records.messages import CompleteWhen, Mode
+from turnyard.wire.approvals import MAX_REASON_CHARS
 from turnyard.wire.submit import MAX_DELAY_S, MAX_PRIORITY
 
 _PART = {
@@ -98,6 +99,31 @@ class OutcomeRequest(Body):
 
     result: Any = None
     error: str | None = None
+
+
+_EXAMPLES: Any = [
+    {"decision": "allow", "user": "ann"},
+    {"decision": "allow", "scope": "session", "input": {"order_id": "7", "amount": 80}, "user": "ann"},
+    {"decision": "deny", "reason": "the order is under review", "user": "ann"},
+    {"answer": [1, "Berlin"], "user": "ann"},
+]
+
+
+class DecideRequest(Body):
+    """A decision about a call, or the answer to a question; `user` is who decides."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": _EXAMPLES})
+
+    decision: Literal["allow", "deny", "answer"] | None = Field(None, description="may be left out beside an answer")
+    user: str = Field(description="who decides: checked against the approvers, and kept")
+    scope: Literal["once", "session"] = Field(
+        "once", description="session: allow this tool for the rest of the session, where that is offered"
+    )
+    input: dict[str, Any] | None = Field(None, description="arguments in place of the model's; they must fit the tool")
+    reason: str | None = Field(None, max_length=MAX_REASON_CHARS, description="shown to the model of a call that is denied, and kept")
+    answer: str | int | list[str | int] | None = Field(
+        None, description="of a question: an option by its number from 1 or its label, several in a list, or free text"
+    )
 
 
 def body_of(*models: type[BaseModel], required: bool = True) -> dict[str, Any]:

@@ -7,9 +7,11 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
 import pytest
 
 from tests.protocol.scene import Scene, call
+from turnyard.records.approvals import approval_id
 from turnyard.records.commit import Park, TurnView, Wait
 from turnyard.records.ids import session_key
 from turnyard.state.explain import Explanation, explain
@@ -265,6 +267,11 @@ async def _(stage: Stage) -> None:
     await stage.parked("approval")
 
 
+@state("question", "people")
+async def _(stage: Stage) -> None:
+    await stage.parked("question")
+
+
 @state("lifted_queued", "lifted")
 async def _(stage: Stage) -> None:
     await stage.parked("lift")
@@ -378,7 +385,9 @@ async def test_a_session_that_stands_still_says_why_who_since_when_and_what_to_d
     assert found.age_ms is not None
     assert found.age_ms >= AGE_MS
     assert found.detail
-    assert found.fix == FIXES[code].format(pool="default", agent="bot", tenant="default", session=session)
+    assert found.fix == FIXES[code].format(
+        pool="default", agent="bot", tenant="default", session=session, approval=found.facts.get("approval")
+    )
 
 
 def test_every_code_has_a_state_that_is_built() -> None:
@@ -459,3 +468,22 @@ async def test_a_supervisors_tick_is_no_dispatchers(scene: Scene) -> None:
     await scene.say()
     await scene.dispatch()
     assert (await asked(scene, "s")).code == "no_dispatcher"
+
+
+@pytest.mark.parametrize(("kind", "command"), [("approval", "allow"), ("question", "answer")])
+async def test_what_people_have_to_decide_is_explained_with_who_until_when_and_the_command(scene: Scene, kind: str, command: str) -> None:
+    stage = Stage(scene)
+    await stage.parked(kind)
+    (name,) = await scene.rows()
+    asked = {"approvers": ["ann", "fin-*"], "reason": "over 100", "self_approve": False}
+    await scene.yard.redis.hset(P + f"h:{SID}.0:calls", f"{name}:q", orjson.dumps(asked))
+    found = await explain(scene.yard, tenant="default", session="s")
+    assert found is not None
+    ident = approval_id(0, f"{SID}.0", name)
+    assert found.fix.startswith(f"turnyard approvals {command} {ident}")
+    assert found.holder == {"kind": "people", "who": "ann, fin-*, but not whoever asked for it"}
+    assert (found.facts["approval"], found.facts["approvers"], found.facts["reason"]) == (ident, ["ann", "fin-*"], "over 100")
+    assert "60.0 s more" in found.detail
+    seen = await read_session(scene.yard, tenant="default", session="s")
+    assert seen is not None
+    assert [(c.approval, c.request) for c in seen.parked] == [(ident, asked)]

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from turnyard.cli.api import with_client
+from turnyard.cli.approvals import me
+from turnyard.cli.deciding import Deciding
 from turnyard.cli.options import Config, Key, Url, settings_of
 from turnyard.cli.output import say, write
 from turnyard.errors import AlreadyFinished, InvalidRequest, NotFound, TurnyardError
@@ -48,7 +50,7 @@ def chat(
     async def talk(client: Client) -> None:
         who = agent or await _only_agent(client)
         say(f"{who} in session {name}. {HELP}.")
-        talking = Conversation(client, who, name)
+        talking = Conversation(client, who, name, user=settings_of(config=config).client.user or me())
         await (talking.at_terminal() if sys.stdin.isatty() else talking.from_pipe())
 
     with_client(talk, url=url, key=key, config=config)
@@ -93,10 +95,11 @@ class Lines:
 class Conversation:
     """One session at one terminal."""
 
-    def __init__(self, client: Client, agent: str, session: str) -> None:
+    def __init__(self, client: Client, agent: str, session: str, *, user: str) -> None:
         self._client = client
         self._agent = agent
         self._session = session
+        self._deciding = Deciding(client, user)
 
     async def from_pipe(self) -> None:
         """Answer each line before the next is read."""
@@ -142,6 +145,8 @@ class Conversation:
             await self._client.new(self._session)
             say("(a new history)")
             return
+        if await self._deciding.take(text):
+            return
         try:
             await self._client.submit(self._agent, text, session=self._session)
         except TurnyardError as error:
@@ -153,6 +158,7 @@ class Conversation:
         printer = Printer()
         async for event in envelopes(self._client.events(self._session, after)):
             printer.show(event)
+            self._deciding.see(event)
 
     async def _position(self) -> str | None:
         """Return where the session's events end now, None for a session that is new."""

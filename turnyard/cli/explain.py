@@ -9,7 +9,7 @@ import typer
 
 from turnyard.cli.api import with_client
 from turnyard.cli.options import Config, Json, Key, Url
-from turnyard.cli.output import write, write_json
+from turnyard.cli.output import one_line, write, write_json
 
 
 def explain(
@@ -34,6 +34,8 @@ def _show(said: dict[str, Any]) -> None:
     calls: list[dict[str, Any]] = facts.get("calls") or []
     for call in calls:
         write(f"  {call.get('tool') or call.get('call')} ({call.get('kind')}) until {_moment(call.get('until_ms'))}")
+    if facts.get("reason"):
+        write(f"  because {one_line(str(facts['reason']), 200)}")
     if facts.get("ids"):
         write(f"  letters {', '.join(facts['ids'])}")
     holder: dict[str, Any] = said.get("holder") or {}

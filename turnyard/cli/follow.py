@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from turnyard.cli.approvals import prompt_of
 from turnyard.cli.output import one_line, say, write, write_json
 
 if TYPE_CHECKING:
@@ -89,12 +90,43 @@ def _progress(data: Event) -> str:
     return f"… {data.get('note') or ''}" + ("" if share is None else f" {share:.0%}")
 
 
-def _parked(data: Event) -> str:
+def _parked(data: Event) -> str | None:
+    if data.get("kind") in ("approval", "question"):
+        return None  # what is asked has been told
     return f"parked on {data.get('kind')} until {data.get('expires_at')}"
 
 
 def _resolved(data: Event) -> str:
     return f"resolved: {data.get('outcome')}" + (f" by {data['by']}" if data.get("by") else "")
+
+
+def _asked(data: Event) -> str:
+    until = f" until {data['expires_at']}" if data.get("expires_at") else ""
+    why = f": {one_line(str(data['reason']), WIDTH)}" if data.get("reason") else ""
+    if data.get("kind") == "question":
+        labels = " ".join(f"[{n}] {one_line(str(label), WIDTH)}" for n, label in enumerate(data.get("options") or (), 1))
+        asked = one_line(prompt_of(data), WIDTH)
+        return f"? {asked} {labels}".rstrip() + f" (waits{until})" + f"\n  turnyard approvals answer {data.get('id')} ANSWER"
+    call = f"{data.get('tool')}({one_line(_arguments(data.get('args')), WIDTH)})"
+    return f"? {call} waits to be allowed{until}{why}\n  turnyard approvals allow {data.get('id')}   or deny"
+
+
+def _decided(data: Event) -> str:
+    words = {
+        "allow": "allowed",
+        "deny": "denied",
+        "timeout": "not decided in time",
+        "superseded": "dropped: a newer message took its place",
+    }
+    outcome = words.get(str(data.get("outcome")), str(data.get("outcome")))
+    by = f" by {data['by']}" if data.get("by") and data.get("outcome") in ("allow", "deny", "answered") else ""
+    return f"{'✓' if data.get('allow') or data.get('outcome') == 'answered' else '✗'} {outcome}{by}" + (
+        f": {one_line(str(data['reason']), WIDTH)}" if data.get("reason") else ""
+    )
+
+
+def _sent(data: Event) -> str:
+    return f"» {one_line(str(data.get('text')), 10 * WIDTH)}"
 
 
 def _recovery(data: Event) -> str:
@@ -141,6 +173,9 @@ _NOTES: dict[str, Callable[[Event], str | None]] = {
     "tool/progress": _progress,
     "call/parked": _parked,
     "call/resolved": _resolved,
+    "permission/request": _asked,
+    "permission/resolved": _decided,
+    "message/sent": _sent,
     "session/recovery": _recovery,
     "retry/start": _retry,
     "summarization/retry/start": _retry,

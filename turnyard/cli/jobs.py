@@ -207,7 +207,10 @@ async def _wait(client: Client, job: str, timeout_s: float) -> dict[str, Any]:
 
 def _tell_what_it_waits_for(job: dict[str, Any]) -> None:
     for call in job["waiting_for"]:
-        say(f"waits for {call['tool'] or call['call']} ({call['kind']}) until {call['expires_at']}: turnyard explain {job['session']}")
+        asked = call.get("approval")
+        verb = "answer" if call["kind"] == "question" else "allow"
+        todo = f"turnyard approvals {verb} {asked['id']}" if asked else f"turnyard explain {job['session']}"
+        say(f"waits for {call['tool'] or call['call']} ({call['kind']}) until {call['expires_at']}: {todo}")
 
 
 def pairs(given: Sequence[str]) -> dict[str, str]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import fnmatch
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from turnyard.cli.options import Config, Json, settings_of
 from turnyard.cli.output import say, write, write_json
 from turnyard.errors import ConfigError, Conflict, NotFound
+
+if TYPE_CHECKING:
+    from turnyard.settings import Settings
 
 TEMPLATES = ("app.py", "test_app.py", "pytest.ini", "hello.yaml", "turnyard.yaml", "compose.yaml")
 IGNORED = ".turnyard/\n.vendor/\n__pycache__/\n"
@@ -92,11 +96,23 @@ def config_check(
     if apps:
         from turnyard.cli.apps import checked_apps
 
-        agents = {manifest.name for app in checked_apps(apps, settings) for manifest in app.manifests()}
+        manifests = [manifest for app in checked_apps(apps, settings) for manifest in app.manifests()]
+        agents = {manifest.name for manifest in manifests}
         strangers = sorted(name for name, section in settings.agents.items() if name not in agents and section.tools is None)
         if strangers:
             raise ConfigError(f"agents.{strangers[0]}: no agent of this name in {', '.join(apps)}; there are {', '.join(sorted(agents))}")
+        _warn_of_idle_globs(settings, {tool.name for manifest in manifests for tool in manifest.tools})
     say("ok")
+
+
+def _warn_of_idle_globs(settings: Settings, tools: set[str]) -> None:
+    """Say which rules match no tool: a misspelt one asks nobody. Tools of MCP servers and providers are not known here."""
+    for n, section in enumerate(settings.approvals):
+        for glob in section.tools:
+            if not fnmatch.filter(tools, glob):
+                say(
+                    f"warning: approvals[{n}].tools: {glob!r} matches no tool of the apps; right if a tool provider brings one of that name"
+                )
 
 
 @config.command("show")

@@ -10,15 +10,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from turnyard.client.approvals import Approval
     from turnyard.client.direct import RedisClient
     from turnyard.client.handle import JobHandle
     from turnyard.client.http import Client
     from turnyard.client.sync import SyncClient, SyncJobHandle
     from turnyard.wire.events import FeedEvent
 
-__all__ = ["Client", "FeedEvent", "JobHandle", "RedisClient", "SyncClient", "SyncJobHandle"]
+__all__ = ["Approval", "Client", "FeedEvent", "JobHandle", "RedisClient", "SyncClient", "SyncJobHandle"]
 
 _HOMES = {
+    "Approval": "turnyard.client.approvals",
     "Client": "turnyard.client.http",
     "FeedEvent": "turnyard.wire.events",
     "JobHandle": "turnyard.client.handle",

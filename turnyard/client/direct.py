@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import orjson
 
+from turnyard.client.approvals import Approvals
 from turnyard.client.handle import JobHandle, JsonObject, agent_name, answer_of, timed_out
 from turnyard.clock import SystemClock
 from turnyard.errors import NotFound
@@ -22,6 +23,7 @@ from turnyard.records.jobs import Job
 from turnyard.state.yard import Yard
 from turnyard.text import scrub
 from turnyard.wire import follow, views
+from turnyard.wire.approvals import Verdict, decide_approval, find_approval, list_approvals
 from turnyard.wire.events import FeedEvent
 from turnyard.wire.feed_ids import read_position
 from turnyard.wire.listing import list_jobs
@@ -218,6 +220,11 @@ class RedisClient:
         body = {"content": scrub(text), "is_error": False}
         raise_refusal(await self.edge.accept_outcome(**where, outcome="result", body=body, by=by or "client"))
 
+    @property
+    def approvals(self) -> Approvals:
+        """Return what waits for people, to list and to decide."""
+        return Approvals(_ApprovalDoor(self.edge, self._tenant))
+
     async def new(self, session: str) -> None:
         """Start a new history for a session."""
         event = secrets.token_hex(12)
@@ -268,6 +275,28 @@ class RedisClient:
     async def _shape(self, job: Job) -> JsonObject:
         session = await self.edge.read_session(job.session, tenant=self._tenant) if job.state == "waiting" else None
         return views.job_shape(job, session=session).model_dump(mode="json")
+
+
+class _ApprovalDoor:
+    """What `Approvals` asks, answered by the store."""
+
+    def __init__(self, edge: Edge, tenant: str) -> None:
+        self._edge = edge
+        self._tenant = tenant
+
+    async def page(self, *, session: str | None, limit: int, after: str | None) -> JsonObject:
+        """Return one page of what waits."""
+        found, behind = await list_approvals(self._edge, tenant=self._tenant, session=session, limit=limit, after=after)
+        return {"data": [views.approval_shape(each).model_dump(mode="json") for each in found], "next": behind}
+
+    async def read(self, approval: str) -> JsonObject:
+        """Return an approval."""
+        return views.approval_shape(await find_approval(self._edge, approval, tenant=self._tenant)).model_dump(mode="json")
+
+    async def decide(self, approval: str, body: Mapping[str, Any]) -> JsonObject:
+        """Decide an approval and return it."""
+        decided = await decide_approval(self._edge, approval, Verdict(**body), tenant=self._tenant)
+        return views.approval_shape(decided.approval).model_dump(mode="json")
 
 
 def _shaped(done: Submitted) -> Any:

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
+from turnyard.client.approvals import ApprovalRoutes, Approvals
 from turnyard.client.connection import Connection
 from turnyard.client.handle import JobHandle, JsonObject, agent_name, answer_of, timed_out
 from turnyard.clock import SystemClock
@@ -219,6 +220,11 @@ class Client:
         """Yield a session's events: the same as `events`."""
         async for event in self.events(session, after):
             yield event
+
+    @property
+    def approvals(self) -> Approvals:
+        """Return what waits for people, to list and to decide."""
+        return Approvals(ApprovalRoutes(self._connection))
 
     async def agents(self) -> list[JsonObject]:
         """Return the published agents."""

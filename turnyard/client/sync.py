@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from turnyard.client.approvals import SyncApprovals
 from turnyard.client.handle import JobHandle, JsonObject
 from turnyard.client.http import DEFAULT_URL, Client, Content
 from turnyard.wire.events import FeedEvent
@@ -149,6 +150,11 @@ class SyncClient:
     def follow(self, session: str, after: str | None = None) -> Iterator[FeedEvent]:
         """Yield a session's events: the same as `events`."""
         return self.events(session, after)
+
+    @property
+    def approvals(self) -> SyncApprovals:
+        """Return what waits for people, to list and to decide."""
+        return SyncApprovals(self._client.approvals, self.wait_for)
 
     def agents(self) -> list[JsonObject]:
         """Return the published agents."""

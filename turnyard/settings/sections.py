@@ -7,9 +7,17 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
 
 from turnyard.settings.base import Count, Duration, Positive, Section
+
+Filled = Annotated[str, Field(min_length=1)]
+
+
+def _some_time(value: timedelta) -> timedelta:
+    if value <= timedelta(0):
+        raise ValueError("must be more than zero, or nobody could ever decide")
+    return value
 
 
 class RedisSection(Section):
@@ -112,12 +120,16 @@ class AgentSection(Section):
 
 
 class ApprovalSection(Section):
-    """Who may allow which calls, and for how long the question stands."""
+    """Who may allow which calls, and for how long the question stands.
 
-    tools: list[str]
-    approvers: list[str]
+    `tools` are names or globs of names (`crm_set_*`). `approvers` are user ids or globs of them; an empty list is whoever may
+    use the API. With `remember: session` they may allow a tool for the whole session; without `self_approve` not their own calls.
+    """
+
+    tools: Annotated[list[Filled], Field(min_length=1)]
+    approvers: list[Filled]
     post_to: str = "here"
-    expires_in: Duration = timedelta(minutes=15)
+    expires_in: Annotated[Duration, AfterValidator(_some_time)] = timedelta(minutes=15)
     remember: Literal["once", "session"] = "once"
     self_approve: bool = False
 
@@ -311,11 +323,12 @@ class AuthSection(Section):
 
 
 class ClientSection(Section):
-    """Where this machine's client commands go."""
+    """Where this machine's client commands go, and who decides approvals here (else who is logged in)."""
 
     url: str | None = None
     api_key: SecretStr | None = None
     tenant: str = "default"
+    user: str | None = None
 
 
 class LogSection(Section):

@@ -36,6 +36,8 @@ _LOOK_AT_ONCE = 200
 async def read_job(yard: Yard, job: str, *, tenant: str) -> Job | None:
     """Return a job, or None when there is none of that id or it is another tenant's.
 
+    A job whose turn waits for something outside is told as waiting, although its row says that it runs: no worker has it.
+
     Raises:
         StoreUnavailable: the server did not answer.
     """
@@ -48,10 +50,18 @@ async def read_job(yard: Yard, job: str, *, tenant: str) -> Job | None:
         if not row or text(row.get("tn")) != tenant:
             return None
         records = await _records(shard, row) if "en" in row else []
+        if row["st"] == b"running" and await _is_parked(shard, row):
+            row["st"] = b"waiting"
     asked = orjson.loads(row["in"]) if row.get("in") else (records[0].body if records else {})
     said = next((r.body for r in records if r.seq == int(row.get("se", 0))), None)
     found = _job(job, row, asked, said, _usage(records, text(row.get("tu"))))
     return replace(found, partial=_last_words(records, found.turn)) if found.state in ("failed", "cancelled") else found
+
+
+async def _is_parked(shard: Shard, row: dict[str, bytes]) -> bool:
+    """Tell whether the job's own turn is the one that its session has parked."""
+    state, turn = await shard.redis.hmget(shard.keys.head(text(row["sid"])), "st", "tu")
+    return text(state) == "parked" and turn == row.get("tu")
 
 
 async def _records(shard: Shard, row: dict[str, bytes]) -> list[LogRecord]:

@@ -43,7 +43,8 @@ FIXES: dict[str, str] = {
     "isolated": "wait: a worker of pool {pool} starts a child for turns that may have killed theirs; see the worker's log",
     # it waits for something outside
     "parked": "answer the call, cancel the turn, or wait for its deadline",
-    "approval": "allow or deny it, cancel the turn, or wait for its deadline",
+    "approval": "turnyard approvals allow {approval}, or deny; cancel the turn, or wait for its deadline",
+    "question": "turnyard approvals answer {approval} ANSWER; cancel the turn, or wait for its deadline",
     "lifted_queued": "start workers for lifted tasks of its queue: turnyard lifted MOD:APP; or cancel the turn",
     "lifted_running": "wait for the task, or cancel the turn",
     "child": "look at the child session: turnyard explain; or cancel the turn",
@@ -81,7 +82,8 @@ class Explanation:
 
 def because(s: Standing, code: str, detail: str, *, holder: str | dict[str, Any], since_ms: int | None, **facts: Any) -> Explanation:
     """Return an explanation with the fix of its code. `holder` is a kind, or all that is known of it."""
-    fix = FIXES[code].format(pool=s.word("po"), agent=s.word("ag"), tenant=s.word("tn"), session=s.session)
+    names = {"pool": s.word("po"), "agent": s.word("ag"), "tenant": s.word("tn"), "session": s.session, "approval": facts.get("approval")}
+    fix = FIXES[code].format_map(names)
     who = {"kind": holder} if isinstance(holder, str) else holder
     return Explanation(code, detail, fix, facts, who, s.age(since_ms))
 

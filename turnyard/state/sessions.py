@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from turnyard.records.approvals import approval_id
 from turnyard.records.ids import session_key, store_key
 from turnyard.state.reads import reading, text
 
@@ -18,13 +19,19 @@ SHOWN_STATE = {"idle": "idle", "ready": "ready", "assigned": "ready", "running":
 
 @dataclass(frozen=True, slots=True)
 class ParkedCall:
-    """A call that waits outside, or a delay, which has no tool. `deadline_ms` is None when its row does not say."""
+    """A call that waits outside, or a delay, which has no tool. `deadline_ms` is None when its row does not say.
+
+    `request` is what people are asked; with it `approval` is the id by which they answer.
+    """
 
     call: str
     tool: str
     kind: str
     awaited: bool
     deadline_ms: int | None
+    since_ms: int | None = None
+    approval: str | None = None
+    request: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,21 +125,38 @@ async def _parked(shard: Shard, store: str) -> list[ParkedCall]:
     names = [c for c in text(await shard.redis.hget(key, "_")).split(",") if c]
     if not names:
         return []
-    out: list[ParkedCall] = []
-    for raw in await shard.redis.hmget(key, names):
+    found: list[bytes | None] = await shard.redis.hmget(key, [*names, *(f"{name}:q" for name in names)])
+    calls: list[ParkedCall] = []
+    for raw, asked in zip(found[: len(names)], found[len(names) :], strict=True):
         row: dict[str, Any] = orjson.loads(raw) if raw else {}
         if row.get("s") == "parked" and not row.get("o"):
-            tool = await _tool(shard, store, row["q"]) if "q" in row else ""
-            out.append(ParkedCall(row["c"], tool, row["k"], row["aw"] == 1, int(row["dl"]) if "dl" in row else None))
-    return out
+            calls.append(await _call(shard, store, row, asked))
+    return calls
 
 
-async def _tool(shard: Shard, store: str, seq: int) -> str:
+async def _call(shard: Shard, store: str, row: dict[str, Any], asked: bytes | None) -> ParkedCall:
+    tool, called_ms = await _tool(shard, store, row["q"]) if "q" in row else ("", None)
+    of_people = row["k"] in ("approval", "question")
+    since = row.get("si") or called_ms
+    return ParkedCall(
+        call=row["c"],
+        tool=tool,
+        kind=row["k"],
+        awaited=row["aw"] == 1,
+        deadline_ms=int(row["dl"]) if "dl" in row else None,
+        since_ms=int(since) if since else None,
+        approval=approval_id(shard.n, store, row["c"]) if of_people else None,
+        request=orjson.loads(asked) if of_people and asked else {},
+    )
+
+
+async def _tool(shard: Shard, store: str, seq: int) -> tuple[str, int | None]:
+    """Return the name of the tool that a record calls, and when it did."""
     found = await shard.redis.execute_command("XRANGE", shard.keys.log(store), f"{int(seq)}-0", f"{int(seq)}-0")
     if not found:
-        return ""
+        return "", None
     fields = {text(k): v for k, v in found[0][1].items()}
-    return orjson.loads(fields.get("b", b"{}")).get("name", "")
+    return orjson.loads(fields.get("b", b"{}")).get("name", ""), int(fields["at"]) if "at" in fields else None
 
 
 async def list_sessions(yard: Yard, *, tenant: str, limit: int = 50, before_ms: int | None = None) -> list[SessionView]:

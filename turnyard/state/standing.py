@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
+from turnyard.records.approvals import approval_id
+from turnyard.records.ids import store_key
+
 if TYPE_CHECKING:
     from turnyard.state.yard import Shard
 
@@ -36,7 +39,10 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class OpenCall:
-    """A call without an outcome. `relays` counts how often it was handed out; `task` is who runs it as a lifted task."""
+    """A call without an outcome. `relays` counts how often it was handed out; `task` is who runs it as a lifted task.
+
+    `approval` is the id by which people decide or answer it, None where they are not asked; `asked` what they are asked.
+    """
 
     call: str
     tool: str
@@ -49,6 +55,8 @@ class OpenCall:
     tries: int
     task: Holder | None
     of_open_turn: bool
+    approval: str | None = None
+    asked: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +160,11 @@ async def read_standing(shard: Shard, sid: str) -> Standing | None:
         StoreUnavailable: the server did not answer.
     """
     reply = await shard.run("explain", sid)
-    return None if reply is None else parse_standing(orjson.loads(reply))
+    return None if reply is None else parse_standing(orjson.loads(reply), shard=shard.n, sid=sid)
 
 
-def parse_standing(f: dict[str, Any]) -> Standing:
-    """Return what the script said, in types."""
+def parse_standing(f: dict[str, Any], *, shard: int = 0, sid: str = "") -> Standing:
+    """Return what the script said of the session with this key part, in types."""
     return Standing(
         session=f["id"],
         state=f["st"],
@@ -165,7 +173,7 @@ def parse_standing(f: dict[str, Any]) -> Standing:
         amnesty_ms=int(f["amnesty"]),
         quantum_ms=int(f["quantum"]),
         holder=_holder(f.get("holder")),
-        calls=tuple(_call(c) for c in _list(f["calls"])),
+        calls=tuple(_call(c, shard=shard, sid=sid) for c in _list(f["calls"])),
         inbox=_queue(f["inbox"]),
         next=_queue(f["next"]),
         backlog={name: int(value) for name, value in f["backlog"].items()},
@@ -191,7 +199,8 @@ def _holder(f: dict[str, Any] | None) -> Holder | None:
     return Holder(f["worker"], f.get("host"), f.get("pid"), None if lease == -1 else lease, dead=lease == -1)
 
 
-def _call(f: dict[str, Any]) -> OpenCall:
+def _call(f: dict[str, Any], *, shard: int, sid: str) -> OpenCall:
+    of_people = f["k"] in ("approval", "question")
     return OpenCall(
         call=f["c"],
         tool=f["tool"],
@@ -204,6 +213,8 @@ def _call(f: dict[str, Any]) -> OpenCall:
         tries=int(f.get("tr") or 0),
         task=_holder(f.get("task")),
         of_open_turn=bool(f.get("open_turn")),
+        approval=approval_id(shard, store_key(sid, int(f.get("ord") or 0)), f["c"]) if of_people else None,
+        asked=orjson.loads(f["asked"]) if f.get("asked") else {},
     )
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from turnyard.state.standing import OpenCall, Standing
 
 LATE_MS = 5_000
-_RANK = ("approval", "parked", "child", "lifted_queued", "lifted_running", "timer", "retry_delay")
+_RANK = ("approval", "question", "parked", "child", "lifted_queued", "lifted_running", "timer", "retry_delay")
 
 
 def why_parked(s: Standing) -> Explanation:
@@ -36,11 +36,8 @@ def shown(calls: list[OpenCall]) -> list[dict[str, Any]]:
 def _of_call(s: Standing, c: OpenCall) -> Explanation:
     facts: dict[str, Any] = {"call": c.call, "tool": c.tool, "call_kind": c.kind, "until_ms": c.until_ms}
     wait = until(s, c.until_ms)
-    if c.kind == "approval":
-        detail = f"tool {c.tool} waits for somebody who may allow it, {wait}"
-        return because(
-            s, "approval", detail, holder={"kind": "people", "who": "whoever may decide approvals"}, since_ms=c.since_ms, **facts
-        )
+    if c.approval is not None:
+        return _of_people(s, c, facts)
     if c.kind == "lift":
         return _of_lift(s, c, facts)
     if c.kind == "child":
@@ -48,12 +45,22 @@ def _of_call(s: Standing, c: OpenCall) -> Explanation:
     if c.kind in ("retry", "timer"):
         code = "retry_delay" if c.kind == "retry" else "timer"
         return because(s, code, f"it goes on in {wait.removesuffix(' more')}", holder="clock", since_ms=c.since_ms, **facts)
-    if c.kind == "question":
-        detail = f"its question {c.call} waits for an answer, {wait}"
-        holder = {"kind": "outside", "who": "whoever answers it: RedisClient.answer"}
-        return because(s, "parked", detail, holder=holder, since_ms=c.since_ms, **facts)
     detail = f"tool {c.tool} ({c.kind}) waits for its result from outside, {wait}"
     return because(s, "parked", detail, holder={"kind": "outside", "who": "whoever holds the call's URL"}, since_ms=c.since_ms, **facts)
+
+
+def _of_people(s: Standing, c: OpenCall, facts: dict[str, Any]) -> Explanation:
+    """Return who may decide or answer, until when, and how."""
+    approvers = [str(name) for name in c.asked.get("approvers") or ()]
+    who = ", ".join(approvers) or "whoever may use the API"
+    if c.asked.get("self_approve") is False:
+        who += ", but not whoever asked for it"
+    if c.kind == "question":
+        detail = f"its question {c.call} waits for an answer, {until(s, c.until_ms)}"
+    else:
+        detail = f"tool {c.tool} waits for somebody who may allow it, {until(s, c.until_ms)}"
+    more = {"approval": c.approval, "approvers": approvers, "reason": c.asked.get("reason") or None}
+    return because(s, c.kind, detail, holder={"kind": "people", "who": who}, since_ms=c.since_ms, **facts, **more)
 
 
 def _of_child(s: Standing, c: OpenCall, facts: dict[str, Any]) -> Explanation:

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from turnyard.records.approvals import Approval, Decision
 from turnyard.records.jobs import Job
 from turnyard.records.log import LogRecord
 from turnyard.records.manifest import Manifest
 from turnyard.records.messages import Accepted, UserMessage
 
 if TYPE_CHECKING:
-    from turnyard.state.dead import DeadLetter, Decision
+    from turnyard.state.dead import DeadLetter
+    from turnyard.state.dead import Decision as LetterDecision
     from turnyard.state.explain import Explanation
     from turnyard.state.feed import FeedItem
     from turnyard.state.fleet import WorkerView
@@ -120,11 +122,23 @@ class Edge(Protocol):
         """Return what happens in a session from a position on: what is there, then what comes."""
         ...
 
+    async def pending_approvals(self, *, tenant: str, limit: int, after: str | None) -> tuple[Sequence[Approval], str | None]:
+        """Return what waits for a tenant's people, oldest first, and the cursor behind it, None on the last page."""
+        ...
+
+    async def read_approval(self, approval: str, *, tenant: str) -> Approval | None:
+        """Return an approval or question, None when there is none or it is another tenant's."""
+        ...
+
+    async def decide(self, approval: str, decision: Decision, *, tenant: str) -> str:
+        """Decide an approval; the first decision stands. Return accepted, duplicate, conflict, expired, gone or not_approver."""
+        ...
+
     async def dead_letters(self, *, tenant: str, limit: int, before: str | None) -> Sequence[DeadLetter]:
         """Return a tenant's dead letters, newest first; `before` is the id of the last one of the page before."""
         ...
 
-    async def retry_dead(self, letter: str, *, tenant: str) -> Decision:
+    async def retry_dead(self, letter: str, *, tenant: str) -> LetterDecision:
         """Send what a dead letter holds once more; twice is once."""
         ...
 

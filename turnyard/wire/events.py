@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from turnyard.records import log
+from turnyard.records.live import read_progress
 from turnyard.records.log import LogRecord
 from turnyard.wire.views import rfc3339
 
@@ -95,11 +96,12 @@ class Renderer:
 
     def render_live(self, live: Live) -> list[FeedEvent]:
         """Return the events of one delta, none when what it belongs to has been told already."""
-        if live.turn == self.closed or (live.turn == self.turn and live.step <= self.said_step and live.kind != "progress"):
-            return []
         if live.kind == "progress":
-            data = {"call": live.text.partition("\n")[0] or None, "fraction": None, "note": live.text.partition("\n")[2] or live.text}
-            return [self.envelope("tool/progress", data, turn=live.turn, seq=live.seq)]
+            # Also of a turn that is over: a call in the background goes on.
+            call, fraction, note = read_progress(live.text)
+            return [self.envelope("tool/progress", {"call": call, "fraction": fraction, "note": note}, turn=live.turn, seq=live.seq)]
+        if live.turn == self.closed or (live.turn == self.turn and live.step <= self.said_step):
+            return []
         events: list[FeedEvent] = []
         if live.kind == "start" or not self.message_open:
             # A second start means that another worker began the message anew.
@@ -215,6 +217,20 @@ def _event_of(record: LogRecord) -> list[_Draft]:
                 "wait": record.outcome == "awaited",
                 "expires_at": rfc3339(int(record.extra.get("dl", 0))),
             }
+        case log.REQUEST:
+            data = _request(record)
+        case log.DECIDED:
+            data = {
+                "id": record.body.get("id"),
+                "call": record.call,
+                "outcome": record.outcome,
+                "allow": record.outcome == "allow",
+                "by": record.extra.get("by") or None,
+                "at": rfc3339(record.at_ms),
+                "reason": record.extra.get("rs") or None,
+            }
+        case log.SENT:
+            data = {"text": record.body.get("text"), "call": record.call}
         case log.RESOLVED:
             data = {"call": record.call, "outcome": record.outcome, "by": record.extra.get("by") or None}
         case _ if record.type in _AS_THEY_ARE:
@@ -222,3 +238,23 @@ def _event_of(record: LogRecord) -> list[_Draft]:
         case _:
             return []
     return [_Draft(record.type, data, record.turn, job)]
+
+
+def _request(record: LogRecord) -> dict[str, Any]:
+    """Return what people are asked: whoever shows it needs no more to let them decide."""
+    asked = record.body
+    within_ms = asked.get("expires_in_ms")
+    return {
+        "id": asked.get("id"),
+        "call": asked.get("call"),
+        "kind": asked.get("kind"),
+        "tool": asked.get("tool"),
+        "args": asked.get("args"),
+        "reason": asked.get("reason") or None,
+        "approvers": list(asked.get("approvers") or ()),
+        "self_approve": asked.get("self_approve", True),
+        "remember": asked.get("remember"),
+        "options": list(asked.get("options") or ()),
+        "multi_select": bool(asked.get("multi_select", False)),
+        "expires_at": rfc3339(record.at_ms + int(within_ms)) if within_ms else None,
+    }

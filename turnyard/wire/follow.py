@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from turnyard.errors import InvalidRequest, NotFound
 from turnyard.records import ids, log
+from turnyard.records.approvals import approval_id
 from turnyard.records.jobs import Job
 from turnyard.records.log import LogRecord
 from turnyard.wire.edge import Edge
@@ -33,6 +34,7 @@ _LOOK_BACK = 64
 _SILENCE_S = 0.5
 _SCAN_PAGE, _SCAN_PAGES = 500, 20
 _NEVER_S = 400 * 86_400.0
+_UNDER_WAY = frozenset({"running", "waiting"})
 
 
 class _Stream:
@@ -96,7 +98,7 @@ class _Stream:
         expected = self.at.seq + 1 if at.ordinal == self.at.ordinal else 1
         events = [self._gap(self.at, at)] if at.seq > expected else []
         self.at = at
-        events += self.renderer.render(await self._complete(record))
+        events += self.renderer.render(await self._complete(record, at))
         events += await self._jobs(record)
         return events
 
@@ -114,8 +116,12 @@ class _Stream:
         lost = live.k > (known[1] + 1 if known[0] == live.seq else 1)
         return [self._gap(before, self.at), *events] if lost else events
 
-    async def _complete(self, record: LogRecord) -> LogRecord:
-        """Return an acceptance with what its job says of it; others as they are."""
+    async def _complete(self, record: LogRecord, at: FeedPosition) -> LogRecord:
+        """Return an acceptance with what its job says of it, what people are asked with the id to answer by; others as they are."""
+        if record.type in (log.REQUEST, log.DECIDED):
+            call = str(record.call or record.body.get("call") or "")
+            ident = approval_id(self.edge.shard_of(self.key), ids.store_key(self.key, at.ordinal), call)
+            return replace(record, body={**record.body, "id": ident})
         if record.type != log.ACCEPTED or not record.jobs:
             return record
         job = await self.edge.read_job(record.jobs[0], tenant=self.tenant)
@@ -138,13 +144,22 @@ class _Stream:
         return [self.renderer.envelope("job", data, turn=job.turn, job=job.id)]
 
     async def _jobs(self, record: LogRecord) -> list[FeedEvent]:
+        jobs, only = self._may_have_changed(record)
+        return [event for job in jobs for event in await self.job_event(job, at_ms=record.at_ms, only=only)]
+
+    def _may_have_changed(self, record: LogRecord) -> tuple[Sequence[str], frozenset[str] | None]:
+        """Return the jobs whose state a record may have changed, and to which states; None: any."""
         if record.type in (log.TURN_END, log.JOB):
-            only = None
-        elif record.type == log.USER and FeedPosition(self.view.ordinal, record.seq) > self.head:
-            only = frozenset({"running", "waiting"})
-        else:
-            return []
-        return [event for job in record.jobs for event in await self.job_event(job, at_ms=record.at_ms, only=only)]
+            return record.jobs, None
+        if self.at <= self.head:
+            return (), None  # what it was then, no row says
+        if record.type == log.USER:
+            return record.jobs, _UNDER_WAY
+        if record.turn != self.renderer.turn:
+            return (), None
+        if record.type == log.PARKED and record.outcome == "awaited":
+            return tuple(self.renderer.jobs), _UNDER_WAY
+        return tuple(job for job in self.renderer.jobs if self.told.get(job) == "waiting"), _UNDER_WAY
 
     def _gap(self, start: FeedPosition, end: FeedPosition) -> FeedEvent:
         return self.renderer.envelope("gap", {"from": str(start), "to": str(end)})

@@ -27,8 +27,17 @@ class JobLinks(Shape):
     session: str
 
 
+class ApprovalBrief(Shape):
+    """Who may decide what a parked call asks, and until when; empty `approvers`: whoever may use the API."""
+
+    id: str
+    approvers: list[str] = Field(default_factory=list[str])
+    reason: str | None = None
+    expires_at: str | None = None
+
+
 class WaitingFor(Shape):
-    """A parked call that holds a job."""
+    """A parked call that holds a job. `approval` is set where people decide it."""
 
     call: str
     tool: str | None = None
@@ -36,7 +45,7 @@ class WaitingFor(Shape):
     wait: bool | None = None
     since: str | None = None
     expires_at: str | None = None
-    approval: str | None = None
+    approval: ApprovalBrief | None = None
 
 
 class Usage(Shape):
@@ -102,12 +111,64 @@ class JobShape(Shape):
 
 
 class ParkedShape(Shape):
-    """A parked call of a session."""
+    """A parked call of a session. `wait` tells that its turn goes on only after it."""
 
     call: str
     tool: str | None = None
     kind: str | None = None
+    wait: bool | None = None
+    since: str | None = None
     expires_at: str | None = None
+    approval: ApprovalBrief | None = None
+
+
+class ApprovalLinks(Shape):
+    """Where to go on from an approval: a decision is posted to `self`."""
+
+    self: str
+    session: str
+
+
+class DecidedShape(Shape):
+    """What was decided: by whom, when, and for how long. `input` are arguments in place of the model's."""
+
+    by: str | None = None
+    at: str | None = None
+    scope: Literal["once", "session"] | None = None
+    reason: str | None = None
+    input: dict[str, Any] | None = None
+    answer: str | list[str] | None = None
+
+
+class ApprovalShape(Shape):
+    """A call that people decide, or a question that they answer.
+
+    `user` is who asked the agent. With `superseded_by` asker only a newer message of that user takes its place, with
+    anyone anybody's does. `remember` tells that it may be allowed for the whole session.
+    """
+
+    id: str
+    object: Literal["approval"] = "approval"
+    kind: Literal["allow_deny", "question"]
+    state: Literal["pending", "allowed", "denied", "answered", "timeout", "superseded", "cancelled"]
+    session: str
+    agent: str | None = None
+    user: str | None = None
+    turn: str | None = None
+    call: str
+    tool: str | None = None
+    args: Any = None
+    reason: str | None = None
+    approvers: list[str] = Field(default_factory=list[str])
+    self_approve: bool = True
+    superseded_by: Literal["asker", "anyone"] = "asker"
+    remember: Literal["session"] | None = None
+    options: list[str] = Field(default_factory=list[str])
+    multi_select: bool = False
+    created_at: str | None = None
+    expires_at: str | None = None
+    decided: DecidedShape | None = None
+    links: ApprovalLinks
 
 
 class SessionLinks(Shape):

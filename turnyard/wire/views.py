@@ -9,11 +9,16 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
+from turnyard.records.approvals import Approval
 from turnyard.records.jobs import Job
 from turnyard.records.log import LogRecord
 from turnyard.wire.shapes import (
     AlsoShape,
+    ApprovalBrief,
+    ApprovalLinks,
+    ApprovalShape,
     DeadLetterShape,
+    DecidedShape,
     EntryShape,
     ExplainShape,
     JobErrorShape,
@@ -31,7 +36,7 @@ from turnyard.wire.shapes import (
 if TYPE_CHECKING:
     from turnyard.state.dead import DeadLetter
     from turnyard.state.explain import Explanation
-    from turnyard.state.sessions import SessionView
+    from turnyard.state.sessions import ParkedCall, SessionView
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -117,9 +122,28 @@ def _stop_reason(job: Job) -> str | None:
 def _waiting_for(job: Job, session: SessionView | None) -> list[WaitingFor]:
     if job.state != "waiting" or session is None:
         return []
-    return [
-        WaitingFor(call=p.call, tool=p.tool or None, kind=p.kind, wait=p.awaited, expires_at=rfc3339(p.deadline_ms)) for p in session.parked
-    ]
+    return [WaitingFor(**_parked(p)) for p in session.parked]
+
+
+def _parked(call: ParkedCall) -> dict[str, Any]:
+    brief = None
+    if call.approval is not None:
+        asked = call.request
+        brief = ApprovalBrief(
+            id=call.approval,
+            approvers=list(asked.get("approvers") or ()),
+            reason=asked.get("reason") or None,
+            expires_at=rfc3339(call.deadline_ms),
+        )
+    return {
+        "call": call.call,
+        "tool": call.tool or None,
+        "kind": call.kind,
+        "wait": call.awaited,
+        "since": rfc3339(call.since_ms),
+        "expires_at": rfc3339(call.deadline_ms),
+        "approval": brief,
+    }
 
 
 def _queue_reason(job: Job, session: SessionView | None) -> str | None:
@@ -148,7 +172,7 @@ def session_shape(view: SessionView) -> SessionShape:
         inbox=view.inbox,
         turn=view.turn or None,
         holder=(view.holder or None) if view.state == "running" else None,
-        parked=[ParkedShape(call=p.call, tool=p.tool or None, kind=p.kind, expires_at=rfc3339(p.deadline_ms)) for p in view.parked],
+        parked=[ParkedShape(**_parked(p)) for p in view.parked],
         usage=dict(view.usage),
         metadata=dict(view.metadata),
         paused=view.paused,
@@ -205,4 +229,49 @@ def entry_shape(record: LogRecord) -> EntryShape:
         late=record.late,
         at=rfc3339(record.at_ms),
         body=record.body,
+    )
+
+
+def approval_path(approval: str) -> str:
+    """Return where an approval is read and decided."""
+    return f"/v1/approvals/{approval}"
+
+
+def approval_shape(approval: Approval) -> ApprovalShape:
+    """Return an approval or a question as clients see it."""
+    return ApprovalShape(
+        id=approval.id,
+        kind=approval.kind,
+        state=approval.state,
+        session=approval.session,
+        agent=approval.agent or None,
+        user=approval.user or None,
+        turn=approval.turn or None,
+        call=approval.call,
+        tool=approval.tool or None,
+        args=approval.args,
+        reason=approval.reason or None,
+        approvers=list(approval.approvers),
+        self_approve=approval.self_approve,
+        superseded_by=approval.scope,
+        remember=approval.remember,
+        options=list(approval.options),
+        multi_select=approval.multi_select,
+        created_at=rfc3339(approval.since_ms),
+        expires_at=rfc3339(approval.expires_ms),
+        decided=_decided(approval.decided),
+        links=ApprovalLinks(self=approval_path(approval.id), session=session_path(approval.session)),
+    )
+
+
+def _decided(decided: dict[str, Any] | None) -> DecidedShape | None:
+    if decided is None:
+        return None
+    return DecidedShape(
+        by=decided.get("by") or None,
+        at=rfc3339(decided.get("at")),
+        scope=decided.get("scope"),
+        reason=decided.get("reason") or None,
+        input=decided.get("input"),
+        answer=decided.get("answer"),
     )

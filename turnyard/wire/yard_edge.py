@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator
 from typing import Any, Self, cast
 
 from turnyard.errors import NotFound, Overloaded
+from turnyard.records.approvals import Approval, Decision
 from turnyard.records.ids import job_shard, shard_of, store_key
 from turnyard.records.jobs import Job
 from turnyard.records.log import LogRecord
@@ -169,6 +170,18 @@ class YardEdge:
                     yield item
             except SlowFollower:
                 raise Overloaded from None
+
+    async def pending_approvals(self, *, tenant: str, limit: int, after: str | None) -> tuple[list[Approval], str | None]:
+        """Return what waits for a tenant's people, oldest first, and the cursor behind it."""
+        raise NotImplementedError
+
+    async def read_approval(self, approval: str, *, tenant: str) -> Approval | None:
+        """Return an approval or question of a tenant, None when there is none."""
+        raise NotImplementedError
+
+    async def decide(self, approval: str, decision: Decision, *, tenant: str) -> str:
+        """Decide an approval; the first decision stands."""
+        raise NotImplementedError
 
     async def dead_letters(self, *, tenant: str, limit: int, before: str | None) -> list[dead.DeadLetter]:
         """Return a tenant's dead letters, newest first."""

@@ -10,6 +10,8 @@ from typing import Any
 
 from turnyard.errors import Overloaded, StoreUnavailable
 from turnyard.records import ids, log
+from turnyard.records.approvals import Approval, ApprovalKind, approval_id
+from turnyard.records.approvals import Decision as Verdict
 from turnyard.records.jobs import Job
 from turnyard.records.log import LogRecord
 from turnyard.records.manifest import Manifest
@@ -40,6 +42,8 @@ class FakeEdge:
     letters: list[DeadLetter] = field(default_factory=list)
     decisions: dict[str, Decision] = field(default_factory=dict)
     cascades: list[bool] = field(default_factory=list)
+    approvals: dict[str, Approval] = field(default_factory=dict)
+    verdicts: list[Verdict] = field(default_factory=list)
     down: bool = False
     broken: Exception | None = None
     reads_down: bool = False
@@ -169,6 +173,29 @@ class FakeEdge:
             await self.changed.wait()
             self.changed.clear()
 
+    async def pending_approvals(self, *, tenant: str, limit: int, after: str | None) -> tuple[list[Approval], str | None]:
+        self._check()
+        mine = [a for a in self.approvals.values() if a.tenant == tenant and a.state == "pending" and a.id > (after or "")]
+        return mine[:limit], mine[limit - 1].id if len(mine) > limit else None
+
+    async def read_approval(self, approval: str, *, tenant: str) -> Approval | None:
+        self._check()
+        found = self.approvals.get(approval)
+        return found if found is not None and found.tenant == tenant else None
+
+    async def decide(self, approval: str, decision: Verdict, *, tenant: str) -> str:
+        self._check()
+        self.verdicts.append(decision)
+        found = self.approvals[approval]
+        states = {"allow": "allowed", "deny": "denied", "answer": "answered"}
+        if self.answers:
+            return self.answers.pop(0)
+        if found.state != "pending":
+            return "expired" if found.state == "timeout" else "duplicate" if self.verdicts.count(decision) > 1 else "conflict"
+        decided = {"by": decision.by, "at": NOW_MS, "scope": decision.scope, "input": decision.input, "reason": decision.reason}
+        self.approvals[approval] = replace(found, state=states[decision.decision], decided={**decided, "answer": decision.answer})
+        return "accepted"
+
     async def dead_letters(self, *, tenant: str, limit: int, before: str | None) -> list[DeadLetter]:
         self._check()
         return [x for x in self.letters if x.tenant == tenant and (before is None or x.id < before)][:limit]
@@ -218,6 +245,24 @@ class FakeEdge:
         view = self.views.setdefault(session, SimpleNamespace(**known))
         vars(view).update(facts)
         return view
+
+    def ask(self, call: str = "call_1", *, session: str = "s1", kind: ApprovalKind = "allow_deny", **facts: Any) -> Approval:
+        """Have a call wait for people."""
+        self.session(session)
+        store = ids.store_key(ids.session_key("default", session), 0)
+        known: dict[str, Any] = {
+            "tenant": "default",
+            "agent": "hello",
+            "user": "u7",
+            "turn": "turn_1",
+            "tool": "refund",
+            "args": {"order_id": "7", "amount": 120.0},
+            "since_ms": NOW_MS,
+            "expires_ms": NOW_MS + 900_000,
+        }
+        approval = Approval(id=approval_id(0, store, call), kind=kind, session=session, call=call, **(known | facts))
+        self.approvals[approval.id] = approval
+        return approval
 
     def write(self, session: str, type_: str, **facts: Any) -> LogRecord:
         """Append a record to a session's log and feed."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -19,7 +18,9 @@ from tests.unit.http.server import reading, served
 from turnyard.clock import SystemClock
 from turnyard.records import log
 from turnyard.records.ids import session_key
+from turnyard.records.live import progress_text
 from turnyard.records.sse import Event
+from turnyard.state.sessions import ParkedCall
 from turnyard.testing import wait_until
 
 EVENTS = "/v1/sessions/s1/events"
@@ -362,12 +363,96 @@ async def test_a_job_that_ends_without_a_turn_still_ends_its_stream(edge: FakeEd
 async def test_a_waiting_job_says_what_it_waits_for(edge: FakeEdge, desk: Desk) -> None:
     job = await submitted(edge, desk)
     edge.jobs[job] = replace(edge.jobs[job], state="waiting")
-    call = SimpleNamespace(call="call_7", tool="order", kind="callback", awaited=False, deadline_ms=1_790_000_000_000)
+    call = ParkedCall("call_7", "order", "callback", awaited=False, deadline_ms=1_790_000_000_000)
     edge.session("s1", parked=[call])
     async with served(desk) as url, httpx.AsyncClient(base_url=url) as client:
         (waiting,) = (await client.get(f"/v1/jobs/{job}")).json()["waiting_for"]
         assert (waiting["call"], waiting["tool"], waiting["kind"], waiting["wait"]) == ("call_7", "order", "callback", False)
         assert waiting["expires_at"] == "2026-09-21T14:13:20.000Z"
+
+
+async def test_what_people_are_asked_is_told_with_the_id_to_answer_by_and_then_what_they_said(edge: FakeEdge, desk: Desk) -> None:
+    approval = edge.ask()
+    asked = {
+        "call": "call_1",
+        "kind": "allow_deny",
+        "tool": "refund",
+        "args": {"amount": 120},
+        "reason": "over 100",
+        "expires_in_ms": 60_000,
+    }
+    edge.write("s1", log.REQUEST, turn="t", body={**asked, "approvers": ["ann"], "remember": "session"})
+    edge.write("s1", log.DECIDED, turn="t", call="call_1", kind="approval", outcome="allow", extra={"by": "ann", "rs": "seen"})
+    edge.write("s1", log.DECIDED, turn="t", call="call_2", kind="approval", outcome="timeout", extra={"by": "tick"})
+    async with served(desk) as url, reading(url, EVENTS) as reader:
+        _, request, allowed, expired = [data(e)["data"] for e in await reader.take(4)]
+    assert request == {
+        "id": approval.id,
+        "call": "call_1",
+        "kind": "allow_deny",
+        "tool": "refund",
+        "args": {"amount": 120},
+        "reason": "over 100",
+        "approvers": ["ann"],
+        "self_approve": True,
+        "remember": "session",
+        "options": [],
+        "multi_select": False,
+        "expires_at": "2026-09-21T14:14:20.000Z",
+    }
+    at = "2026-09-21T14:13:20.000Z"
+    assert allowed == {
+        "id": approval.id,
+        "call": "call_1",
+        "outcome": "allow",
+        "allow": True,
+        "by": "ann",
+        "at": at,
+        "reason": "seen",
+    }
+    assert (expired["outcome"], expired["allow"], expired["by"], expired["reason"]) == ("timeout", False, "tick", None)
+
+
+async def test_progress_is_told_with_its_call_also_when_the_turn_is_over(edge: FakeEdge, desk: Desk) -> None:
+    job = await submitted(edge, desk)
+    edge.run_turn("s1", job)
+    edge.live("s1", 1, "progress", progress_text("call_1", 0.4, "frame 40"))
+    edge.live("s1", 2, "progress", progress_text("call_1", None, "two\nlines"))
+    async with served(desk) as url, reading(url, EVENTS) as reader:
+        first, second = (data(e)["data"] for e in [(await reader.until("tool/progress"))[-1], *await reader.take(1)])
+    assert first == {"call": "call_1", "fraction": 0.4, "note": "frame 40"}
+    assert second == {"call": "call_1", "fraction": None, "note": "two\nlines"}
+
+
+async def test_what_a_tool_sends_is_told(edge: FakeEdge, desk: Desk) -> None:
+    edge.session("s1")
+    edge.write("s1", log.SENT, turn="t", call="call_1", body={"text": "half of it is done"})
+    async with served(desk) as url, reading(url, EVENTS) as reader:
+        assert data((await reader.until(log.SENT))[-1])["data"] == {"text": "half of it is done", "call": "call_1"}
+
+
+@pytest.mark.spec("rival-21")
+async def test_a_job_is_told_as_waiting_when_its_turn_parks_and_as_running_when_it_goes_on(edge: FakeEdge, desk: Desk) -> None:
+    job = await submitted(edge, desk)
+
+    def now(state: str) -> None:
+        edge.jobs[job] = replace(edge.jobs[job], state=state, turn="turn_1")  # pyright: ignore[reportArgumentType]
+
+    async with served(desk) as url, reading(url, EVENTS) as reader:
+        await reader.until("hello")
+        now("running")
+        edge.write("s1", log.USER, turn="turn_1", jobs=(job,))
+        assert data((await reader.until("job"))[-1])["data"]["state"] == "running"
+        edge.write("s1", log.PARKED, turn="turn_1", call="call_0", kind="lift", outcome="detached", extra={"dl": "1790000000000"})
+        now("waiting")
+        edge.write("s1", log.PARKED, turn="turn_1", call="call_1", kind="approval", outcome="awaited", extra={"dl": "1790000000000"})
+        events = await reader.until("job")
+        assert [e.event for e in events] == ["call/parked", "call/parked", "job"]
+        assert data(events[-1])["data"]["state"] == "waiting"
+        edge.write("s1", log.DECIDED, turn="turn_1", call="call_1", outcome="allow")
+        now("running")
+        edge.write("s1", log.RESULT, turn="turn_1", call="call_1", outcome="result", body={"content": "refunded"})
+        assert data((await reader.until("job"))[-1])["data"]["state"] == "running"
 
 
 async def test_a_reader_that_leaves_leaves_nothing_behind(edge: FakeEdge, desk: Desk) -> None:

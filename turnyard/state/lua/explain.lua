@@ -33,7 +33,8 @@ local function calls_of(h)
     local raw = r.q and call('XRANGE', log_key(h, ord), r.q .. '-0', r.q .. '-0')[1]
     local f = raw and fields_of(raw[2]) or {}
     local body = f.b and cjson.decode(f.b) or {}
-    out[#out + 1] = {c = c, k = r.k, s = r.s, aw = r.aw, tool = body.name or '', since = tonumber(f.at) or r.si, dl = r.dl, re = r.re, tr = r.tr, task = who(r.tk),
+    local asked = (r.k == 'approval' or r.k == 'question') and call('HGET', calls_key(h, ord), c .. ':q') or nil
+    out[#out + 1] = {c = c, ord = tonumber(ord), asked = asked, k = r.k, s = r.s, aw = r.aw, tool = body.name or '', since = r.si or tonumber(f.at), dl = r.dl, re = r.re, tr = r.tr, task = who(r.tk),
       open_turn = r.t == h.tu}
   end
   for ord = 0, h.sn - 1 do

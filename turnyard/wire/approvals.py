@@ -1,0 +1,192 @@
+"""How what a person said becomes the decision of a parked call, and what a refusal means.
+
+Whoever reaches a tenant's approvals may read them; who may decide one is checked where it is decided, in the step that
+also makes the first decision stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from turnyard import errors
+from turnyard.errors import InvalidInput, NotFound
+from turnyard.records.approvals import Approval, Decision
+from turnyard.records.input import check_id
+from turnyard.text import scrub
+from turnyard.wire.edge import Edge
+from turnyard.wire.fitting import faults_of
+
+NO_APPROVAL = "no such approval: check the id; decided ones are kept for a week"
+MAX_REASON_CHARS = 2_000
+
+Choice = str | int
+Answer = Choice | Sequence[Choice]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What somebody says about an approval, as it was sent. `user` is who says so.
+
+    `answer` is for questions: an option by its number (from 1) or label, several in a list, or free text.
+    """
+
+    decision: Literal["allow", "deny", "answer"]
+    user: str
+    scope: Literal["once", "session"] = "once"
+    input: dict[str, Any] | None = None
+    reason: str | None = None
+    answer: Answer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """An approval after a decision; `repeated`: the same one had been given before, and that one stands."""
+
+    approval: Approval
+    repeated: bool
+
+
+class Unfit(InvalidInput):
+    """The arguments do not fit the tool: correct each of `errors` and send them again."""
+
+    def __init__(self, faults: list[dict[str, str]]) -> None:
+        first = faults[0]
+        super().__init__(f"{first['pointer']} {first['detail']}", pointer=first["pointer"])
+        self.errors = faults
+
+
+async def list_approvals(
+    edge: Edge, *, tenant: str, session: str | None, limit: int, after: str | None
+) -> tuple[Sequence[Approval], str | None]:
+    """Return what waits for people, oldest first, and the cursor behind it.
+
+    Raises:
+        NotFound: the session that is asked for does not exist.
+    """
+    if session is None:
+        return await edge.pending_approvals(tenant=tenant, limit=limit, after=after)
+    view = await edge.read_session(session, tenant=tenant)
+    if view is None:
+        raise NotFound(f"no session {session!r}: check the id")
+    found = [await edge.read_approval(call.approval, tenant=tenant) for call in view.parked if call.approval is not None]
+    return [each for each in found if each is not None and each.state == "pending"][:limit], None
+
+
+async def find_approval(edge: Edge, approval: str, *, tenant: str) -> Approval:
+    """Return an approval of the tenant.
+
+    Raises:
+        NotFound: there is none; another tenant's looks the same.
+    """
+    found = await edge.read_approval(approval, tenant=tenant)
+    if found is None:
+        raise NotFound(NO_APPROVAL)
+    return found
+
+
+async def decide_approval(edge: Edge, approval: str, verdict: Verdict, *, tenant: str) -> Decided:
+    """Decide an approval or answer a question; the first decision stands, and the same one again changes nothing.
+
+    Raises:
+        NotFound: there is none of this tenant.
+        InvalidInput: the decision is not one for it, or its arguments do not fit the tool.
+        NotApprover: this user may not decide it.
+        AlreadyDecided: it was decided otherwise.
+        Expired: its time is over.
+    """
+    asked = await find_approval(edge, approval, tenant=tenant)
+    decision = await _decision(edge, asked, verdict)
+    code = await edge.decide(approval, decision, tenant=tenant)
+    refusal = _REFUSALS.get(code)
+    if refusal is not None:
+        raise _refused(refusal, asked)
+    return Decided(await find_approval(edge, approval, tenant=tenant), repeated=code == "duplicate")
+
+
+_REFUSALS: dict[str, type[errors.TurnyardError]] = {
+    "conflict": errors.AlreadyDecided,
+    "expired": errors.Expired,
+    "gone": errors.NotFound,
+    "not_approver": errors.NotApprover,
+}
+
+
+def _refused(refusal: type[errors.TurnyardError], asked: Approval) -> errors.TurnyardError:
+    if refusal is errors.NotFound:
+        return errors.NotFound(NO_APPROVAL)
+    if refusal is errors.NotApprover:
+        own = "" if asked.self_approve else "; whoever asked for it may not"
+        return errors.NotApprover(f"this may be decided by {', '.join(asked.approvers) or 'anybody who says who they are'}{own}")
+    return refusal()
+
+
+async def _decision(edge: Edge, asked: Approval, verdict: Verdict) -> Decision:
+    if asked.kind == "question":
+        return _of_question(asked, verdict)
+    if verdict.decision == "answer":
+        raise InvalidInput("this is no question: allow or deny it", pointer="/decision")
+    if verdict.scope == "session" and (verdict.decision != "allow" or asked.remember != "session"):
+        raise InvalidInput("this is decided once; it is not remembered for the session", pointer="/scope")
+    if verdict.input is not None:
+        if verdict.decision != "allow":
+            raise InvalidInput("arguments go with allow; to deny, give a reason", pointer="/input")
+        await _check_input(edge, asked, verdict.input)
+    return Decision(
+        decision=verdict.decision,
+        by=check_id(verdict.user, pointer="/user"),
+        scope=verdict.scope,
+        input=verdict.input,
+        reason=scrub(verdict.reason)[:MAX_REASON_CHARS] if verdict.reason else None,
+    )
+
+
+def _of_question(asked: Approval, verdict: Verdict) -> Decision:
+    if verdict.decision == "allow":
+        raise InvalidInput("this is a question: answer it, or deny it to say that there will be no answer", pointer="/decision")
+    if verdict.input is not None or verdict.scope != "once":
+        raise InvalidInput("a question has no arguments and is answered once", pointer="/input" if verdict.input is not None else "/scope")
+    by = check_id(verdict.user, pointer="/user")
+    if verdict.decision == "deny":
+        return Decision(decision="deny", by=by, reason=scrub(verdict.reason)[:MAX_REASON_CHARS] if verdict.reason else None)
+    return Decision(decision="answer", by=by, answer=read_answer(asked, verdict.answer))
+
+
+def read_answer(asked: Approval, answer: Answer | None) -> str | list[str]:
+    """Return an answer in words: options by their labels, everything else as it was written.
+
+    Raises:
+        InvalidInput: it is empty, or names an option that is not there, or several where one is asked for.
+    """
+    if isinstance(answer, str | int):
+        return _chosen(asked, answer, "/answer")
+    if not answer:
+        raise InvalidInput("say what the answer is: an option by its number or label, or free text", pointer="/answer")
+    if not asked.multi_select:
+        if len(answer) > 1:
+            raise InvalidInput("this question takes one answer", pointer="/answer")
+        return _chosen(asked, answer[0], "/answer/0")
+    return list(dict.fromkeys(_chosen(asked, item, f"/answer/{i}") for i, item in enumerate(answer)))
+
+
+def _chosen(asked: Approval, item: Choice, pointer: str) -> str:
+    labels = asked.options
+    said = str(item).strip()
+    if isinstance(item, int) or (labels and said.isascii() and said.isdigit() and len(said) < len("1000")):
+        if not 1 <= int(said) <= len(labels):
+            raise InvalidInput(
+                f"the options are numbered from 1 to {len(labels)}" if labels else "this question has no options", pointer=pointer
+            )
+        return labels[int(said) - 1]
+    if not said:
+        raise InvalidInput("an answer has some text", pointer=pointer)
+    return next((label for label in labels if label.casefold() == said.casefold()), scrub(said))
+
+
+async def _check_input(edge: Edge, asked: Approval, given: dict[str, Any]) -> None:
+    manifest = await edge.manifest(asked.agent)
+    facts = next((tool for tool in manifest.tools if tool.name == asked.tool), None) if manifest else None
+    faults = faults_of(given, facts.schema, pointer="/input") if facts else []
+    if faults:
+        raise Unfit(faults)
