@@ -29,8 +29,10 @@ if TYPE_CHECKING:
         TurnyardError,
     )
     from turnyard.tools import ApprovalRequired, Ask, Deny, Detailed, Pack, Park, Secret, Tool, ToolContext, secret, tool
+    from turnyard.tools.mcp import MCP
 
 __all__ = [
+    "MCP",
     "Agent",
     "AgentVersionGone",
     "App",
@@ -92,6 +94,7 @@ _HOMES = {
         "TurnyardError",
     ),
     "turnyard.tools": ("ApprovalRequired", "Ask", "Deny", "Detailed", "Pack", "Park", "Secret", "Tool", "ToolContext", "secret", "tool"),
+    "turnyard.tools.mcp": ("MCP",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

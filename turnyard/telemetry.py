@@ -25,12 +25,18 @@ def setup(*, level: str = "info", form: Format = "auto", role: str | None = None
     as_text = form == "text" or (form == "auto" and target.isatty())
     handler = logging.StreamHandler(target)
     handler.setFormatter(TextLines() if as_text else JsonLines(role))
+    handler.addFilter(_is_ours_to_say)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     # Their request lines repeat what we log ourselves, with addresses and paths in them.
-    for chatty in ("httpx", "httpcore", "uvicorn.access", "asyncio"):
+    for chatty in ("httpx", "httpcore", "httpx2", "httpcore2", "uvicorn.access", "asyncio"):
         logging.getLogger(chatty).setLevel(max(logging.WARNING, root.level))
+
+
+def _is_ours_to_say(record: logging.LogRecord) -> bool:
+    """Tell whether to write a line; the MCP SDK shows what servers said, which may be anything, and what matters of it is told without."""
+    return not (record.name.startswith("mcp.") or (record.name == "client" and record.module in ("session", "subscriptions")))
 
 
 class JsonLines(logging.Formatter):

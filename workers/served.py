@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from dataclasses import dataclass
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from turnyard.app import load_app
@@ -16,9 +17,10 @@ from turnyard.app.models import open_models
 from turnyard.errors import ConfigError, StoreUnavailable
 from turnyard.fence import lifted_fence
 from turnyard.ports import Delta
+from turnyard.records.input import notice_body
 from turnyard.records.live import progress_text
 from turnyard.settings import load_settings
-from turnyard.state import agents
+from turnyard.state import agents, ingress
 from turnyard.state.log import read_entry
 from turnyard.tools.context import CallUrls, ToolContext
 from turnyard.tools.runtime import ToolOutcome, run_tool
@@ -26,11 +28,12 @@ from turnyard.tools.runtime import ToolOutcome, run_tool
 from .executor import Served, Turn
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
     from contextlib import AsyncExitStack
 
     from turnyard.app import Agent, App
     from turnyard.app.agent import DecodeState
+    from turnyard.app.calls import Notify
     from turnyard.app.toolbox import Toolbox
     from turnyard.lifted import LiftedTask
     from turnyard.ports import Clock
@@ -97,7 +100,12 @@ class Apps:
             )
             manifest = await agents.publish(yard, agent.manifest())
             around = Surroundings(
-                version=manifest.version, urls=self._urls, report=self._reporter(feed), cancelled=self._cancelled, older=self._older
+                version=manifest.version,
+                urls=self._urls,
+                report=self._reporter(feed),
+                cancelled=self._cancelled,
+                older=self._older,
+                notify=_notifier(yard, agent),
             )
             box = await stack.enter_async_context(agent.toolbox(clock=clock).opened())
             means = agent.means(models, Hands(agent.name, box, deps[agent.name], around), on_delta=feed.say)
@@ -148,6 +156,20 @@ class Apps:
             for agent in app:
                 found[agent.name] = (await stack.enter_async_context(agent.toolbox().opened()), deps[agent.name])
         return Bench(found)
+
+
+def _notifier(yard: Yard, agent: Agent) -> Notify:
+    async def notify(head: Mapping[str, str], text: str, group: str, key: str) -> None:
+        who: dict[str, Any] = {
+            "tenant": head.get("tenant", ""),
+            "session": head.get("session", ""),
+            "agent": agent.name,
+            "pool": agent.options.pool,
+        }
+        body = notice_body(text, origin=group) | {"group": group, "key": key}
+        await ingress.accept_notice(yard, **who, group=group, key=key, body=body, event=token_hex(12))
+
+    return notify
 
 
 @dataclass(frozen=True, slots=True)

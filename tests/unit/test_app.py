@@ -379,14 +379,16 @@ def test_importing_the_package_brings_in_nothing_heavy() -> None:
 
 
 def test_declaring_an_app_needs_no_server_library() -> None:
-    heavy = "{'fastapi', 'arq', 'redis', 'uvicorn', 'httpx', 'typer', 'rich', 'yaml'}"
-    code = f"import sys; from turnyard import App, tool, Park, ToolContext; print(sorted({heavy} & set(sys.modules)))"
+    heavy = "{'fastapi', 'arq', 'redis', 'uvicorn', 'httpx', 'typer', 'rich', 'yaml', 'mcp', 'mcp_types', 'httpx2'}"
+    code = (
+        f"import sys; from turnyard import MCP, App, tool, Park, ToolContext; MCP('http://a.b'); print(sorted({heavy} & set(sys.modules)))"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
 
 
 def test_every_public_name_is_there_and_no_other() -> None:
     for name in turnyard.__all__:
         assert getattr(turnyard, name).__name__ == name
-    assert sorted(turnyard.__all__) == turnyard.__all__
+    assert sorted(turnyard.__dir__()) == sorted(turnyard.__all__), "ruff keeps them in order"
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         turnyard.nothing  # noqa: B018

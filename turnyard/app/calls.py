@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -28,6 +28,7 @@ log = logging.getLogger("turnyard.app")
 AnyTool = Tool[..., Any]
 Report = Callable[[str, float, str], Awaitable[None]]
 Say = Callable[[TurnView, str, str, str], Awaitable[None]]
+Notify = Callable[[Mapping[str, str], str, str, str], Awaitable[None]]
 
 
 async def _unsaid(_view: TurnView, _call: str, _event: str, _text: str) -> None:
@@ -46,6 +47,10 @@ def _never() -> bool:
     return False
 
 
+async def _untold(_head: Mapping[str, str], _text: str, _group: str, _key: str) -> None:
+    """Drop news for later: nobody keeps the session."""
+
+
 async def _nothing_older(_view: TurnView, _seq: int) -> LogRecord | None:
     """Return no entry: what the turn shows is all there is."""
     return None
@@ -58,6 +63,7 @@ class Surroundings:
     `urls` gives the URLs at which a parked call is answered, by call id; `report` passes progress on to followers;
     `say` shows the user a message now, by an id that makes it one however often it is said (view, call, id, text);
     `older` reads an entry of the session's log that the turn does not show any more, None when there is none.
+    `notify` leaves a notice in the session of a head, also when the call is over.
     With `keeps` what a call still gives when it is stopped is its result. `blobs` keeps files, None where nothing does; a result
     over `output_bytes` is shown cut and kept whole there.
     """
@@ -68,6 +74,7 @@ class Surroundings:
     say: Say = _unsaid
     cancelled: Callable[[], bool] = _never
     older: Callable[[TurnView, int], Awaitable[LogRecord | None]] = _nothing_older
+    notify: Notify = _untold
     keeps: bool = False
     blobs: Blobs | None = None
     output_bytes: int = OUTPUT_BYTES
@@ -134,6 +141,9 @@ class Hands:
         async def say(event: str, text: str) -> None:
             await around.say(view, call, event, text)
 
+        async def notify(text: str, group: str, key: str) -> None:
+            await around.notify(head, text, group, key)
+
         return ToolContext(
             deps=self.deps,
             tenant=head.get("tenant", ""),
@@ -155,6 +165,7 @@ class Hands:
             report=report,
             say=say,
             cancel_requested=around.cancelled,
+            notify=notify,
         )
 
 

@@ -102,12 +102,18 @@ class _Place:
         del view
         return next((r for r in self.memory.log if r.seq == seq and r.is_entry), None)
 
+    async def notify(self, head: Mapping[str, str], text: str, group: str, key: str) -> None:
+        """Leave a notice in the session."""
+        del head
+        self.memory.notice({"text": text, "origin": group}, group=group, key=key)
+
 
 def _local_agent(base: Agent, settings: Settings, place: _Place) -> LocalAgent:
     """Return what a session needs of the agent `base` under these settings."""
     agent = _variant(base, settings)
     box = agent.toolbox(clock=place.clock)
-    around = Surroundings(report=place.wires.report, cancelled=place.wires.stopping, older=place.older, keeps=True)
+    wires: dict[str, Any] = {"report": place.wires.report, "cancelled": place.wires.stopping, "older": place.older, "notify": place.notify}
+    around = Surroundings(**wires, keeps=True)
 
     @asynccontextmanager
     async def scope() -> AsyncGenerator[Means]:

@@ -39,6 +39,10 @@ def _never() -> bool:
     return False
 
 
+async def _untold(text: str, group: str, key: str) -> None:
+    """Drop news of later: nobody keeps the session."""
+
+
 @dataclass(frozen=True, slots=True)
 class CallUrls:
     """Where the outside world answers a parked call: `callback` takes any vendor body, `outcome` a result or error."""
@@ -56,6 +60,8 @@ class ToolContext(Generic[D]):
     (`turnyard.fence`). `approved` tells whether a person allowed it. `trace` is the W3C traceparent of the turn, "" when it
     has none. `expires_at` is when the call's time is over, None when it has no deadline of its own. `files` are those of the
     tenant. `report`, `say` and `cancel_requested` are how the runtime is reached; tools use `progress`, `send` and `cancelled`.
+    `notify(text, group, key)` leaves a notice in the session, also when the call is long over; a newer one of the same group and key
+    takes the place of one that was not read yet.
     """
 
     deps: D
@@ -79,6 +85,7 @@ class ToolContext(Generic[D]):
     report: Callable[[float, str], Awaitable[None]] = _unheard
     say: Callable[[str, str], Awaitable[None]] = _unsaid
     cancel_requested: Callable[[], bool] = _never
+    notify: Callable[[str, str, str], Awaitable[None]] = _untold
     _sent: Iterator[int] = field(default_factory=lambda: itertools.count(1), repr=False)
 
     @property
