@@ -29,8 +29,12 @@ class Lifts:
         self._queue = queue
 
     def wanted(self, item: LaneItem) -> list[LogRecord]:
-        """Return one record for each call that is to be relayed: of several relays only the last is worth a task."""
-        found = {r.call: r for r in item.records if r.type in (PARKED, RELAYED) and r.kind == "lift" and r.call}
+        """Return one record for each call that is to be relayed: of several relays only the last is worth a task.
+
+        A call that was parked with no relay yet is handed out by a later record, when its time comes.
+        """
+        records = (r for r in item.records if r.type == RELAYED or (r.type == PARKED and r.kind == "lift" and _relays(r)))
+        found = {r.call: r for r in records if r.kind in ("lift", "callback") and r.call}
         return sorted(found.values(), key=lambda r: r.seq)
 
     async def carry(self, shard: Shard, item: LaneItem, record: LogRecord) -> None:
@@ -40,6 +44,10 @@ class Lifts:
             StoreUnavailable: arq's server did not take it.
         """
         call = record.call or ""
-        job = job_id(call, int(record.extra.get("re") or 1))
+        job = job_id(call, _relays(record))
         fresh = await self._queue.enqueue(LiftedTask(shard.n, item.store, call), job=job, queue=record.extra.get("qn") or "default")
         log.info("lifted call relayed", extra={"session": item.session, "call": call, "job": job, "fresh": fresh})
+
+
+def _relays(record: LogRecord) -> int:
+    return int(record.extra.get("re") or 0)

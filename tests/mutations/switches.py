@@ -124,10 +124,10 @@ _EDITS = {
         "script_begin_row::test_a_tasks_outcome_frees_its_worker_of_the_row",
         lua("accept", "if owner ~= '' and r.tk == owner and r.tj == task then drop_task(h, r) end", ""),
     ),
-    "lift_try": trap(64, lua("lib/upkeep", "  r.re = r.re + 1\n", "")),
+    "lift_try": trap(64, lua("lib/outside", "  r.re, r.nb = r.re + 1, nil\n", "  r.nb = nil\n")),
     "lift_again": script(
         "script_tick::test_a_lifted_task_that_nobody_began_is_relayed_again_and_never_called_unknown",
-        lua("lib/append", "        call('ZADD', DEADLINES, NOW + relay_wait(r.re), 'r!' .. h.sid .. '.' .. r.ord .. '!' .. r.c)\n", ""),
+        lua("lib/append", "        call('ZADD', DEADLINES, NOW + relay_wait(r.re), relay_member(h, r))\n", ""),
     ),
     "lift_job": trap(69, lua("begin_row", "r.tk and not (r.tk == owner and r.tj == task)", "r.tk and r.tk ~= owner")),
     "lane_parked": script(
@@ -136,7 +136,7 @@ _EDITS = {
     ),
     "lift_bound": script(
         "script_tick::test_a_dead_lifted_workers_idempotent_task_is_relayed_again_up_to_a_bound",
-        lua("lib/upkeep", "r.i == 1 and r.tr < TRIES", "r.i == 1"),
+        lua("lib/upkeep", "repeats and r.tr < TRIES", "repeats"),
     ),
     "lift_owner": trap(23, lua("begin_row", "r.tk and not (r.tk == owner and r.tj == task)", "false")),
     "collect_closed": trap(70, lua("lib/arrive", "  if due0 and due0 <= NOW then due = due0 end\n", "")),

@@ -222,7 +222,7 @@ def _redis_rows(mirror: Mirror, store: str) -> dict[str, Any]:
     rows: dict[str, Any] = {}
     for key, raw in mirror.redis.hgetall(mirror.keys.calls(store)).items():
         call = key.decode()
-        if call == "_" or call.endswith((":r", ":l")):
+        if call == "_" or ":" in call:
             continue
         r = orjson.loads(raw)
         rows[call] = {

@@ -313,7 +313,7 @@ class Scene:
     async def rows(self, session: str = "s", ordinal: int = 0) -> dict[str, dict[str, Any]]:
         shard = self.shard(session)
         raw = await shard.redis.hgetall(shard.keys.calls(store_key(session_key("default", session), ordinal)))
-        return {k.decode(): orjson.loads(v) for k, v in raw.items() if k != b"_" and not k.endswith((b":r", b":l"))}
+        return {k.decode(): orjson.loads(v) for k, v in raw.items() if k != b"_" and b":" not in k}
 
     async def job(self, accepted: Accepted, tenant: str = "default") -> Job:
         assert accepted.job is not None

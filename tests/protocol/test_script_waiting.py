@@ -11,7 +11,7 @@ from tests.protocol.scene import DAY_MS, Scene, call, shown
 from turnyard.errors import FenceLost
 from turnyard.records.commit import Answer, NewCall, Park, TurnView, Wait
 from turnyard.records.ids import session_key
-from turnyard.state import fleet, ingress
+from turnyard.state import calls, fleet, ingress
 
 pytestmark = pytest.mark.asyncio
 
@@ -191,11 +191,10 @@ async def test_a_call_that_was_let_go_of_is_never_run_by_anybody_else(scene: Sce
     await scene.reply(view)
 
 
-@pytest.mark.parametrize("idempotent", [True, False])
-async def test_the_worker_of_a_call_it_let_go_of_dies_and_the_outcome_is_unknown(scene: Scene, idempotent: bool) -> None:
+async def test_the_worker_of_a_call_it_let_go_of_dies_and_the_outcome_is_unknown(scene: Scene) -> None:
     owner, second = await scene.worker(), await scene.worker()
     view = await scene.open_turn(owner)
-    made = call(view, idempotent=idempotent)
+    made = call(view)
     view = await scene.ask(view, made, start=(made.id,))
     view = await scene.commit(view, append=(Answer(made.id, "placeholder"),), park=(Park(made.id, HOUR_MS, task="t"),), claim=True)
     await scene.reply(view)
@@ -209,6 +208,62 @@ async def test_the_worker_of_a_call_it_let_go_of_dies_and_the_outcome_is_unknown
     assert shown(again)[-1] == f"{made.id}:result"
     assert again.entries[-1].late
     assert (await scene.outcome(view, made.id, owner=owner, task="t", body={"content": "other"})).code == "conflict"
+    await scene.reply(again)
+
+
+@pytest.mark.parametrize("awaited", [True, False])
+@pytest.mark.parametrize("how", ["dies", "drains"])
+async def test_an_idempotent_call_whose_worker_let_go_of_it_and_ends_is_run_again_as_a_lifted_one(
+    scene: Scene, how: str, awaited: bool
+) -> None:
+    owner, second, lifter = await scene.worker(), await scene.worker(), await scene.worker(role="lifted")
+    view = await scene.open_turn(owner)
+    made = call(view, idempotent=True)
+    view = await scene.ask(view, made, start=(made.id,))
+    parked = (Park(made.id, HOUR_MS, task="t", awaited=awaited),)
+    if awaited:
+        await scene.commit(view, park=parked, ending="park")
+    else:
+        await scene.reply(await scene.commit(view, append=(Answer(made.id, "placeholder"),), park=parked, claim=True))
+    if how == "dies":
+        await scene.tick(owner, parts="")
+    else:
+        shard = scene.yard.shards[0]
+        assert (await calls.put_off(scene.yard, shard, view.store, made.id, owner=owner, task="t", after_ms=0)).code == "accepted"
+        assert await shard.redis.scard(shard.keys.owned(owner)) == 0
+    (relay,) = [r for r in await scene.log() if r.type == "call/relayed"]
+    assert (relay.call, relay.kind, relay.extra["re"]) == (made.id, "lift", "2")
+    await scene.pass_ms(1_000)
+    start = await scene.begin_row(view, made.id, owner=lifter)
+    assert (start.code, start.mode, start.args, start.attempt) == ("OK", "run", {"i": 0}, 2 if how == "dies" else 1)
+    assert start.expires == scene.now_ms - 1_000 + HOUR_MS
+    # The body that went on all the same is not the call's any more, but the first result counts.
+    assert (await scene.outcome(view, made.id, owner=lifter, task="task-1")).code == "accepted"
+    assert (await scene.outcome(view, made.id, owner=owner, task="t", body={"content": "late"})).code == "conflict"
+    again = await scene.start(second)
+    assert shown(again)[-1] == f"{made.id}:result"
+    await scene.reply(again)
+
+
+async def test_a_call_that_is_not_idempotent_is_not_handed_on_by_the_worker_that_let_go_of_it(scene: Scene) -> None:
+    owner = await scene.worker()
+    view, made = await let_go(scene, owner)
+    shard = scene.yard.shards[0]
+    said = await calls.put_off(scene.yard, shard, view.store, made.id, owner=owner, task="turn:1", after_ms=0)
+    assert (said.code, await shard.redis.scard(shard.keys.owned(owner))) == ("conflict", 2)  # the call and its turn
+    await scene.outcome(view, made.id, owner=owner, task="turn:1")
+
+
+async def test_a_call_that_was_let_go_of_ends_with_its_deadline_and_its_worker_is_told(scene: Scene) -> None:
+    owner = await scene.worker()
+    view, made = await let_go(scene, owner, awaited=True)
+    await scene.pass_ms(HOUR_MS)
+    await scene.tick(parts="d")
+    assert [item.call for item in await scene.told(owner)] == [made.id]
+    # What it had done all the same is told late, once.
+    assert (await scene.outcome(view, made.id, owner=owner, task="turn:1")).code == "accepted"
+    again = await scene.start(owner)
+    assert shown(again)[-2:] == [f"{made.id}:timeout", f"{made.id}:result"]
     await scene.reply(again)
 
 
@@ -274,12 +329,15 @@ BROKEN: dict[str, Broken] = {
         "wait_rows(a.wait or {})",
     ),
     "a call let go of belongs to nobody": (
-        partial(test_the_worker_of_a_call_it_let_go_of_dies_and_the_outcome_is_unknown, idempotent=False),
+        test_the_worker_of_a_call_it_let_go_of_dies_and_the_outcome_is_unknown,
         *("  r.tk, r.tj = h.ow, task\n  call('SADD', P .. 'w:' .. h.ow, call_member(h, r))\n", ""),
     ),
     "a call let go of is anybodys": (
         test_a_call_that_was_let_go_of_is_never_run_by_anybody_else,
-        *("r.k ~= 'lift' or r.tk and not (r.tk == owner and r.tj == task)", "false"),
+        *(
+            "  if r.o or r.s ~= 'parked' or not mode or r.tk and not (r.tk == owner and r.tj == task) then",
+            "  mode = 'run'\n  if false then",
+        ),
     ),
 }
 

@@ -191,8 +191,9 @@ async def accept_outcome(
     """Settle a parked call from outside, or decide an approval ("allow", "deny"). The first answer wins.
 
     A callback proves itself by `secret_hash`, a lifted task by being the row's own (owner, task). `body` is a result
-    body. Codes: accepted; duplicate (the same body again); conflict (another body); gone (no row or wrong secret, and
-    so a week after the deadline: docs/adr/0007); expired (a decision after the deadline).
+    body. "raw" is what came to a callback's URL as it came: the result, unless the call's tool reads such answers; then up to 16
+    wait for it, in order. "later" is `calls.put_off`. Codes: accepted; duplicate (the same body again); conflict (another body); gone (no row or wrong secret, and
+    so a week after the deadline: docs/adr/0007); expired (a decision, or an answer to be read, after the deadline); inbox_full (16 answers wait to be read).
     """
     home = yard.shard(shard)
     sid, _, ordinal = store.partition(".")
@@ -200,6 +201,20 @@ async def accept_outcome(
         return Accepted(code="gone")
     args = ["outcome", sid, ordinal, call, outcome, orjson.dumps(body), secret_hash or "", owner or "", task or "", by]
     return _accepted(await home.run("accept", *args, durable=True))
+
+
+async def say(yard: Yard, tenant: str, session: str, text: str, *, event: str, turn: str = "", call: str = "") -> Accepted:
+    """Tell those who follow a session something that is no part of the model's answer: one event `message/sent` in its log.
+
+    `event` is known for a day. Codes: accepted; duplicate; gone (no such session).
+
+    Raises:
+        StoreUnavailable: it is not known whether it was said; say it again with the same `event`.
+    """
+    sid = session_key(tenant, session)
+    what = _flat({"c": call, "b": orjson.dumps({"text": text, "call": call or None}).decode()})
+    args = ["control", sid, "say", event, _bucket(event), turn, *what]
+    return _accepted(await yard.shard_for(sid).run("accept", *args, durable=True), session=session)
 
 
 async def follow(yard: Yard, session: str, seconds: float) -> None:

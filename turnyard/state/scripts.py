@@ -55,9 +55,11 @@ FRAGMENTS = (
 )
 # Fragments of a few scripts stand in their blocks: Lua allows two hundred names at a time, and a block sixty from outside of it.
 _OWN = {
+    "accept": ("outside", "answers"),
     "dispatch": ("arrive",),
-    "commit": ("append",),
-    "tick": ("upkeep",),
+    "begin_row": ("outside",),
+    "commit": ("outside", "append"),
+    "tick": ("outside", "upkeep"),
 }
 NAMES = (
     MARK,
@@ -74,6 +76,7 @@ NAMES = (
     "letter",
     "census",
     "explain",
+    "report",
     "share",
 )
 REFUSED_WHEN_FULL = frozenset({"accept", "commit"})

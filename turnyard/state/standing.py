@@ -12,6 +12,7 @@ import orjson
 
 from turnyard.records.approvals import approval_id
 from turnyard.records.ids import store_key
+from turnyard.state.calls import read_progress
 
 if TYPE_CHECKING:
     from turnyard.state.yard import Shard
@@ -42,6 +43,8 @@ class OpenCall:
     """A call without an outcome. `relays` counts how often it was handed out; `task` is who runs it as a lifted task.
 
     `approval` is the id by which people decide or answer it, None where they are not asked; `asked` what they are asked.
+    `mode` is what the task came for; `not_before_ms` when it is handed out next, where that is not yet; `unread` how many answers wait
+    to be read by its tool; `progress` what its task last said: {"fraction", "note", "at"}.
     """
 
     call: str
@@ -57,6 +60,10 @@ class OpenCall:
     of_open_turn: bool
     approval: str | None = None
     asked: dict[str, Any] = field(default_factory=dict[str, Any])
+    mode: str = "run"
+    not_before_ms: int | None = None
+    unread: int = 0
+    progress: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +222,10 @@ def _call(f: dict[str, Any], *, shard: int, sid: str) -> OpenCall:
         of_open_turn=bool(f.get("open_turn")),
         approval=approval_id(shard, store_key(sid, int(f.get("ord") or 0)), f["c"]) if of_people else None,
         asked=orjson.loads(f["asked"]) if f.get("asked") else {},
+        mode=f.get("mo") or "run",
+        not_before_ms=_whole(f.get("nb")),
+        unread=int(f.get("un") or 0),
+        progress=read_progress(f.get("pg")),
     )
 
 

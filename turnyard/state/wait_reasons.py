@@ -38,7 +38,7 @@ def _of_call(s: Standing, c: OpenCall) -> Explanation:
     wait = until(s, c.until_ms)
     if c.approval is not None:
         return _of_people(s, c, facts)
-    if c.kind == "lift":
+    if c.kind == "lift" or c.task is not None or c.unread or (c.not_before_ms is not None and c.not_before_ms != c.until_ms):
         return _of_lift(s, c, facts)
     if c.kind == "child":
         return _of_child(s, c, facts)
@@ -69,15 +69,30 @@ def _of_child(s: Standing, c: OpenCall, facts: dict[str, Any]) -> Explanation:
     return because(s, "child", detail, holder={"kind": "session", "session": child}, since_ms=c.since_ms, child=child, **facts)
 
 
+_DOES = {"run": "runs", "poll": "looks again", "resolve": "reads an answer"}
+
+
 def _of_lift(s: Standing, c: OpenCall, facts: dict[str, Any]) -> Explanation:
     facts |= {"relays": c.relays, "tries": c.tries}
+    facts |= {} if c.progress is None else {"progress": c.progress}
+    if c.task is None and c.not_before_ms is not None:
+        detail = f"tool {c.tool} looks again {until(s, c.not_before_ms)}, and waits for its result {until(s, c.until_ms)}"
+        return because(s, "parked", detail, holder="clock", since_ms=c.since_ms, due_ms=c.not_before_ms, **facts)
     if c.task is None:
         detail = f"lifted tool {c.tool} was relayed {c.relays} times and no worker has begun it"
         return because(s, "lifted_queued", detail, holder="lifted", since_ms=c.since_ms, **facts)
-    detail = f"lifted tool {c.tool} runs at {c.task.worker} (pid {c.task.pid} on {c.task.host}), {until(s, c.until_ms)}"
+    stands = _stands(c.progress)
+    detail = f"lifted tool {c.tool} {_DOES[c.mode]} at {c.task.worker} (pid {c.task.pid} on {c.task.host}){stands}, {until(s, c.until_ms)}"
     if c.task.gone(s.now_ms):
         detail = f"lifted tool {c.tool} ran at {c.task.worker}, which is dead; a tick hands it on or ends it"
     return because(s, "lifted_running", detail, holder=c.task.shown(s.now_ms), since_ms=c.since_ms, **facts)
+
+
+def _stands(progress: dict[str, Any] | None) -> str:
+    if progress is None:
+        return ""
+    share = "" if progress["fraction"] is None else f" {progress['fraction']:.0%}"
+    return f", at{share} {progress['note']}".rstrip() if share or progress["note"] else ""
 
 
 def why_idle(s: Standing) -> Explanation:

@@ -6,11 +6,13 @@
 --       user     session key, job, meta: flat pairs (see below), body, cap (messages a session may have unclaimed)
 --       outcome  session key, store ordinal, call, outcome, body, hash of the secret or '', owner, task, by
 --       control  session key, name, event id, bucket, turn or '', flat pairs: ca cause, all (1: what waits goes, too), cs (1: child
---                sessions, too)
+--                sessions, too); say: c call, b body of what it says
 --       follow   session key, ms: workers write deltas of it for that long
 --       notice   session key, event id, bucket, flat pairs as user and tt ms that it matters, be (1: beside one that was not shown yet), wk
 --                (1: wakes the session), body, group, key, clear (0 | 1)
 --       job      job, cause, cs: cancel it; one that no turn has taken ends here and will not start
+--                raw: a vendor's answer as it came, the result itself unless the call's tool reads it on a queue; later: the row's own
+--                task is not done yet, body {after_ms: n | null, request: JSON text} (answers.lua)
 --       An outcome without a secret comes from inside: a lifted task's result counts even when its row was given to another;
 --       `cancelled` says that the task was stopped because its call has an outcome, and is no outcome of its own.
 -- Returns code [position, state]: accepted | duplicate | mismatch | busy | inbox_full | late | gone | conflict | expired
@@ -94,6 +96,11 @@ local function outcome()
   local r = not h.new and row(h, ord, c)
   if not r or only_wakes(r) then return {'gone'} end
   if secret ~= '' and r.h ~= secret then return {'gone'} end
+  if value == 'later' then return let_go_of(h, r, owner, task, body) end
+  if value == 'raw' then
+    if r.k == 'callback' and r.qn then return keep_raw(h, r, body) end
+    value = 'result'
+  end
   local k = calls_key(h, ord)
   local late = false
   if owner ~= '' and r.tk == owner and r.tj == task then drop_task(h, r) end
@@ -121,12 +128,22 @@ local function outcome()
   return {'accepted', 0, value}
 end
 
+-- What a tool has said to the user, to be seen by whoever follows; it is no part of what the model said.
+local function say(h, id, bucket, turn, m)
+  if seen(id, bucket) then return {'duplicate'} end
+  remember(id, bucket, 'accepted')
+  local ord = turn ~= '' and turn == h.tu and h.ts or tostring(h.so)
+  record(h, ord, false, 't', 'message/sent', 'u', turn, 'c', m.c or '', 'b', m.b)
+  return {'accepted', 0, h.st}
+end
+
 local function control()
   local h, name, id, bucket, turn = load(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6]
   if h.new then return {'gone'} end
   local m = pairs_of(7)
   local all = m.all == '1' and (turn == '' or turn == h.tu) and h.q > 0
   if name == 'cancel' and turn == '' then turn = h.tu end
+  if name == 'say' then return say(h, id, bucket, turn, m) end
   local late = name == 'cancel' and (turn == '' and not all or turn ~= h.tu)
   local first = seen(id, bucket)
   if first then return {first == 'late' and 'late' or 'duplicate'} end

@@ -34,7 +34,8 @@ local function calls_of(h)
     local f = raw and fields_of(raw[2]) or {}
     local body = f.b and cjson.decode(f.b) or {}
     local asked = (r.k == 'approval' or r.k == 'question') and call('HGET', calls_key(h, ord), c .. ':q') or nil
-    out[#out + 1] = {c = c, ord = tonumber(ord), asked = asked, k = r.k, s = r.s, aw = r.aw, tool = body.name or '', since = r.si or tonumber(f.at), dl = r.dl, re = r.re, tr = r.tr, task = who(r.tk),
+    out[#out + 1] = {c = c, ord = tonumber(ord), asked = asked, k = r.k, s = r.s, aw = r.aw, tool = body.name or '', since = r.si or tonumber(f.at), dl = r.dl, re = r.re, tr = r.tr, task = who(r.tk), mo = r.mo,
+      nb = r.nb, un = (r.wn or 0) - (r.wc or 0), pg = r.pg and call('HGET', calls_key(h, ord), c .. ':g') or nil,
       open_turn = r.t == h.tu}
   end
   for ord = 0, h.sn - 1 do

@@ -100,6 +100,29 @@ local function wait_rows(list)
   end
 end
 
+-- What the deadline gives in place of a timeout, and whether the call is handed out later: its relays are counted from none then, and
+-- its deadline is that of all its tasks together.
+local function outside_later(r, more)
+  if more.rp then
+    call('HSET', calls_key(h, r.ord), r.c .. ':p', body(more.rp))
+    r.rp = 1
+  end
+  if r.tk or not (more.af and (r.k == 'lift' or r.k == 'callback') or r.k == 'callback' and r.qn) then return false end
+  r.pl, r.tm, r.re = more.af and 1 or nil, nil, 0
+  return true
+end
+
+-- What a call waits with is kept beside its row; what it waited with before goes.
+local function keep_request(r, b)
+  if b then
+    call('HSET', calls_key(h, r.ord), r.c .. ':q', b)
+    r.rq = 1
+  elseif r.rq then
+    call('HDEL', calls_key(h, r.ord), r.c .. ':q')
+    r.rq = nil
+  end
+end
+
 local function park_rows(list)
   for _, p in ipairs(list) do
     local r = row(h, h.ts, p[1])
@@ -108,15 +131,19 @@ local function park_rows(list)
       if more.tk then go_on_outside(r, more.tk, more.aw) end
       r.s, r.dl, r.h = 'parked', NOW + p[2], p[3] ~= '' and p[3] or r.h
       -- Its time counts from where its task begins; how long it may wait for that is bounded, too.
-      if r.k == 'lift' then r.tm, r.dl = r.tm or p[2], NOW + math.max(p[2], DAY) end
+      if r.k == 'lift' and not more.af then r.tm, r.dl = r.tm or p[2], NOW + math.max(p[2], DAY) end
       if r.aw == 1 and r.de ~= 1 then add(h, 'aw', 1) end
       put_row(h, r)
       now_waits(h, r)
+      keep_request(r, body(more.q))
+      local later = outside_later(r, more)
       record(h, h.ts, false, 't', 'call/parked', 'u', h.tu, 'c', r.c, 'k', r.k, 'o', r.aw == 1 and 'awaited' or 'detached', 'dl', r.dl, 'qn', r.qn or '', 're', r.re)
       call('ZADD', DEADLINES, r.dl, call_member(h, r))
-      if LANE[r.k] then
+      if later then
+        put_off(h, r, more.af)
+      elseif LANE[r.k] then
         wake_lane(h, r.ord, LANE[r.k])
-        call('ZADD', DEADLINES, NOW + relay_wait(r.re), 'r!' .. h.sid .. '.' .. r.ord .. '!' .. r.c)
+        call('ZADD', DEADLINES, NOW + relay_wait(r.re), relay_member(h, r))
       end
     elseif r and p[3] ~= '' then
       r.h = p[3]

@@ -1,6 +1,8 @@
 -- Call rows: one JSON value per call in the store's calls hash; field `_` lists those without an outcome.
 -- Keys of a row: k kind, s state, aw awaited, o outcome, d decision, de demoted, la late result taken, an answered, j jobs
 -- that wait for it, t turn, ag agent that made it, us user it acts for, i idempotent, tk/tj task owner and arq job, tr tries, re relays, q seq of its tool/call record,
+-- nb not to be handed out before (nothing: it was), rb relays when it was last begun, mo what its task came for, lj the last task that put it off, pl 1: looked at again by itself,
+-- wn/wc raw answers taken and read (<call>:w<n>), wh digests of the last ones, rp 1: <call>:p is what its deadline gives, pg 1: <call>:g is where its task stands, rq 1: <call>:q is its request,
 -- dl deadline, si since when a delay waits, h hash of the token's secret, qn queue, sk struck, ord store ordinal. <call>:r is the body of its result.
 local DAY = 86400000
 local TOMBSTONE = 7 * DAY
@@ -71,7 +73,7 @@ local function call_member(h, r) return 'c!' .. h.sid .. '.' .. r.ord .. '!' .. 
 
 local function drop_task(h, r)
   if r.tk then call('SREM', P .. 'w:' .. r.tk, call_member(h, r)) end
-  r.tk, r.tj = nil, nil
+  r.tk, r.tj, r.mo = nil, nil, nil
 end
 
 local function job_key(j) return P .. 'j:' .. j end
@@ -92,11 +94,22 @@ local function allow(h, r)
   put_row(h, r)
 end
 
+-- What stands beside a row only while it has no outcome: answers that nobody read, what its deadline would give, where its task is.
+local function drop_beside(h, r)
+  local gone = {}
+  for n = r.wc or 0, (r.wn or 0) - 1 do gone[#gone + 1] = r.c .. ':w' .. n end
+  if r.rp then gone[#gone + 1] = r.c .. ':p' end
+  if r.pg then gone[#gone + 1] = r.c .. ':g' end
+  r.rp, r.pg = nil, nil
+  if #gone > 0 then call('HDEL', calls_key(h, r.ord), unpack(gone)) end
+end
+
 -- First writer wins; awaiting moves with it. A row that was parked stays as a tombstone for late answers.
 local function settle(h, r, outcome)
   if r.o then return false end
   r.o = outcome
   put_row(h, r)
+  if r.wn or r.rp or r.pg then drop_beside(h, r) end
   if r.s == 'parked' then
     if r.aw == 1 then add(h, 'aw', -1) end
     waits_no_more(h, r)

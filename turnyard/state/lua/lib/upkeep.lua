@@ -2,22 +2,24 @@
 local BATCH = 100
 local TRIES = 3
 
--- The task's worker is gone: an idempotent one is relayed again, up to a bound; any other is unknown.
+-- The task's worker is gone: what may be repeated is relayed again, up to a bound; anything else is unknown. A call that its worker had
+-- let go of is a lifted one from then on.
 local function task_dead(h, r, owner)
   if r.tk ~= owner then return end
-  r.tk, r.tj = nil, nil
+  local repeats = r.i == 1 or r.mo == 'poll' or r.mo == 'resolve'
+  r.tk, r.tj, r.mo = nil, nil, nil
   if r.o then return put_row(h, r) end
-  if r.k == 'lift' and r.i == 1 and r.tr < TRIES then
-    r.tr, r.re, r.dl = r.tr + 1, r.re + 1, NOW + DAY
-    call('ZADD', DEADLINES, r.dl, call_member(h, r))
-    put_row(h, r)
-    record(h, r.ord, false, 't', 'call/relayed', 'u', r.t, 'c', r.c, 'k', r.k, 'qn', r.qn or '', 're', r.re)
-    wake_lane(h, r.ord, LANE[r.k])
-    call('ZADD', DEADLINES, NOW + relay_wait(r.re), 'r!' .. h.sid .. '.' .. r.ord .. '!' .. r.c)
-    return
+  if repeats and r.tr < TRIES then
+    r.tr = r.tr + 1
+    if not relayable(r) then r.k = 'lift' end
+    if r.tm then
+      r.dl = NOW + DAY
+      call('ZADD', DEADLINES, r.dl, call_member(h, r))
+    end
+    return relay(h, r)
   end
   local outcome = 'unknown'
-  if r.k == 'lift' and r.i == 1 then
+  if repeats then
     outcome = 'error'
     call('HSET', calls_key(h, r.ord), r.c .. ':r', '{"content":"poisoned: the task ended its worker three times and is not tried again","is_error":true}')
     letter('lifted_poisoned', {sid = h.sid, tu = r.t, job = r.j[1], c = r.c, st = h.sid .. '.' .. r.ord})
@@ -97,7 +99,7 @@ local function call_due(sid, ord, c)
     return
   end
   if r.o then
-    call('HDEL', calls_key(h, ord), c, c .. ':r', c .. ':l')
+    call('HDEL', calls_key(h, ord), c, c .. ':r', c .. ':l', c .. ':q', c .. ':d')
     h.rows[c] = false
     return
   end
@@ -106,11 +108,15 @@ local function call_due(sid, ord, c)
     settle(h, r, 'fired')
     return wake(h)
   end
-  local task = r.tk
-  settle(h, r, 'timeout')
+  local task, outcome = r.tk, 'timeout'
+  if r.rp then
+    outcome = 'result'
+    call('HSET', calls_key(h, ord), c .. ':r', call('HGET', calls_key(h, ord), c .. ':p'))
+  end
+  settle(h, r, outcome)
   if task then call('RPUSH', P .. 'w:' .. task .. ':ctl', 'call ' .. c) end
-  record(h, ord, false, 't', 'call/resolved', 'u', r.t, 'c', c, 'o', 'timeout', 'by', 'tick')
-  if r.aw ~= 1 then put(h, {k = 'note', c = c, o = 'timeout', st = ord, w = '1', kd = r.k}) end
+  record(h, ord, false, 't', 'call/resolved', 'u', r.t, 'c', c, 'o', outcome, 'by', 'tick')
+  if r.aw ~= 1 then put(h, {k = 'note', c = c, o = outcome, st = ord, w = '1', kd = r.k}) end
   wake(h)
 end
 
@@ -120,11 +126,7 @@ local function relay_again(sid, ord, c)
   local h = load(sid)
   local r = not h.new and row(h, ord, c)
   if not r or r.o or r.s ~= 'parked' or r.tk then return end
-  r.re = r.re + 1
-  put_row(h, r)
-  record(h, ord, false, 't', 'call/relayed', 'u', r.t, 'c', c, 'k', r.k, 'qn', r.qn or '', 're', r.re)
-  wake_lane(h, ord, LANE[r.k])
-  call('ZADD', DEADLINES, NOW + relay_wait(r.re), 'r!' .. sid .. '.' .. ord .. '!' .. c)
+  relay(h, r)
 end
 
 -- A cancel that its worker did not answer: this one session is fenced and closed by another.
