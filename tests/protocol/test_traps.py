@@ -127,7 +127,7 @@ BROKEN: dict[str, tuple[tuple[str, str], ...]] = {
     "trap-59": (("function(r) return r.t == turn end", "function(r) return true end"),),
     "trap-60": (("  job_open(r, -1)\n  finish_waiting(h, r, cause)\nend\nlocal function call_off", "end\nlocal function call_off"),),
     "trap-61": (("if h.st == 'ready' and h.tu == '' and not wakes(h) and not next_due(h) then", "if false then"),),
-    "trap-64": (("r.re = r.re + 1\n  put_row(h, r)", ""),),
+    "trap-64": (("r.re, r.nb = r.re + 1, nil", "r.nb = nil"),),
     "trap-65": (("  if not APPLY[e.kind] or e.v ~= '1' or not e.sid or #e.sid ~= 26 then return false end\n", ""),),
     "trap-69": (("r.tk and not (r.tk == owner and r.tj == task)", "r.tk and r.tk ~= owner"),),
     "trap-70": (("if due0 and due0 <= NOW then due = due0 end", ""),),
