@@ -84,7 +84,7 @@ _EDITS = {
             "      calls[#calls + 1] = c.id\n",
             "      if c.aw == 1 then add(h, 'aw', 1) end\n      calls[#calls + 1] = c.id\n",
         ),
-        lua("lib/append", "      if r.aw == 1 and r.de ~= 1 then add(h, 'aw', 1) end\n", ""),
+        lua("lib/append", "  if r.aw == 1 and r.de ~= 1 then add(h, 'aw', 1) end\n", ""),
     ),
     "cas_awaiting": walks(
         lua(
@@ -127,7 +127,7 @@ _EDITS = {
     "lift_try": trap(64, lua("lib/outside", "  r.re, r.nb = r.re + 1, nil\n", "  r.nb = nil\n")),
     "lift_again": script(
         "script_tick::test_a_lifted_task_that_nobody_began_is_relayed_again_and_never_called_unknown",
-        lua("lib/append", "        call('ZADD', DEADLINES, NOW + relay_wait(r.re), relay_member(h, r))\n", ""),
+        lua("lib/append", "    call('ZADD', DEADLINES, NOW + relay_wait(r.re), relay_member(h, r))\n", ""),
     ),
     "lift_job": trap(69, lua("begin_row", "r.tk and not (r.tk == owner and r.tj == task)", "r.tk and r.tk ~= owner")),
     "lane_parked": script(
@@ -175,7 +175,7 @@ _EDITS = {
     ),
     "retry_stays": script(
         "script_waiting::test_a_delay_stays_when_the_asker_writes_and_both_are_seen_when_it_is_over",
-        lua("lib/cancel", "elseif not only_wakes(r) then", "else"),
+        lua("lib/cancel", "elseif wrote.asker and not only_wakes(r) then", "elseif wrote.asker then"),
     ),
     "long_task": script(
         "script_waiting::test_the_worker_of_a_call_it_let_go_of_dies_and_the_outcome_is_unknown",

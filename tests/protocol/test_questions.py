@@ -77,7 +77,10 @@ BROKEN: dict[str, Broken] = {
     ),
     "questions wait for ever": (
         test_a_question_that_nobody_answers_in_time_expires_and_not_before,
-        *("  settle(h, r, outcome)\n  if task", "  if r.k == 'question' then return end\n  settle(h, r, outcome)\n  if task"),
+        *(
+            "  settle(h, r, outcome, 'tick')\n  if task",
+            "  if r.k == 'question' then return end\n  settle(h, r, outcome, 'tick')\n  if task",
+        ),
     ),
 }
 

@@ -317,7 +317,7 @@ async def test_who_follows_is_noted_for_sessions_that_exist(scene: Scene) -> Non
 BROKEN: dict[str, Broken] = {
     "a delay gives way": (
         partial(test_a_delay_stays_when_the_asker_writes_and_both_are_seen_when_it_is_over, kind="retry"),
-        *("elseif not only_wakes(r) then", "else"),
+        *("elseif wrote.asker and not only_wakes(r) then", "elseif wrote.asker then"),
     ),
     "a delay times out like a call": (
         partial(test_a_delay_gives_the_slot_back_wakes_its_turn_and_leaves_nothing_behind, kind="retry"),

@@ -74,7 +74,7 @@ BROKEN: dict[str, tuple[tuple[str, str], ...]] = {
     "trap-21": (("elseif h.st == 'running' and h.ow == owner then", "elseif false then"),),
     "trap-23": (("r.tk and not (r.tk == owner and r.tj == task)", "false"),),
     "trap-24": (("elseif h.st == 'parked' and h.aw == 0 then", "elseif h.st == 'parked' then"),),
-    "trap-25": (("and h.tu ~= '' and h.aw > 0 then overtake(h) end", "and false then overtake(h) end"),),
+    "trap-25": (("and h.tu ~= '' and h.aw > 0 then overtake(h, {it}) end", "and false then overtake(h, {it}) end"),),
     "trap-26": (("r.s, r.aw = 'allowed', 0", "r.s, r.aw = 'started', 0"),),
     "trap-27": (("put(h, {k = 'note', c = e.c, o = r.o, st = e.st,", "put(h, {k = 'note', c = e.c, o = r.o, st = tostring(h.so),"),),
     "trap-29": (

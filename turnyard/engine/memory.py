@@ -13,12 +13,17 @@ from typing import Any, Literal
 
 from turnyard.ports import Clock, Settled
 from turnyard.records import ids
-from turnyard.records.commit import CallKind, Row, RowState
+from turnyard.records.commit import ASK_OUTCOMES, MOST_GRANTS, CallKind, Row, RowState
 from turnyard.records.jobs import JobState
-from turnyard.records.log import CLEARED, NOTICE, LogRecord, unfolds, visible
+from turnyard.records.log import CLEARED, DECIDED, NOTICE, LogRecord, unfolds, visible
 from turnyard.records.notices import Notice, group_key
 
 State = Literal["idle", "ready", "running", "parked"]
+
+
+def _said(body: dict[str, Any] | None) -> dict[str, Any]:
+    """Return a decision without what was added as it was taken."""
+    return {name: value for name, value in (body or {}).items() if name not in ("by", "at")}
 
 
 @dataclass(slots=True)
@@ -54,6 +59,8 @@ class CallRow:
     late: dict[str, Any] | None = None
     demoted: bool = False
     decision: str | None = None
+    decided: dict[str, Any] | None = None
+    request: dict[str, Any] | None = None
     answered: bool = False
     deadline_ms: int | None = None
     correlation: str | None = None
@@ -62,6 +69,11 @@ class CallRow:
     def only_wakes(self) -> bool:
         """Tell whether this is no call but a delay that holds the turn."""
         return self.kind in ("retry", "timer")
+
+    @property
+    def asks(self) -> bool:
+        """Tell whether people are asked: whether the call may run, or a question. One that was decided asks no more."""
+        return self.kind == "question" or (self.kind == "approval" and self.decision is None)
 
     @property
     def waiting(self) -> bool:
@@ -79,6 +91,7 @@ class CallRow:
             demoted=self.demoted,
             idempotent=self.idempotent,
             decision=self.decision,
+            decided=self.decided,
         )
 
 
@@ -126,7 +139,7 @@ class MemorySession:
     def accept(self, body: dict[str, Any]) -> str:
         """Take in a user's message, which wakes the session; return the id of its job.
 
-        A parked approval is superseded by it, another awaited call becomes detached, so that the message is answered.
+        What people are asked is superseded by it, another awaited call becomes detached, so that the message is answered.
         """
         job = MemoryJob(ids.new_job_id(0))
         self.jobs[job.id] = job
@@ -179,6 +192,8 @@ class MemorySession:
         row = self.rows.get(call)
         if row is None or row.only_wakes:
             return "gone"
+        if row.kind == "approval" and row.decision is None:
+            return "conflict"
         if row.outcome in ("timeout", "unknown") and row.late is None:
             row.late = body or {}
             self.inbox.append(Item("note", wake=True, body=row.late, call=call, outcome=outcome, late=True))
@@ -192,20 +207,35 @@ class MemorySession:
         self.wake()
         return "accepted"
 
-    def decide(self, call: str, *, allow: bool) -> Settled:
-        """Let a call that waits for approval run, or deny it."""
-        row = self.rows.get(call)
-        if row is None or row.kind != "approval":
-            return "gone"
-        if row.decision is not None or row.outcome is not None:
+    def decide(self, call: str, *, allow: bool, body: dict[str, Any] | None = None, by: str = "", grant: str = "") -> Settled:
+        """Let a call that waits for approval run, or deny it; the first decision stands.
+
+        `body` is what was decided: who runs the call gets it, that of a denial is the result. `grant` is what the session may do
+        from now on without being asked.
+        """
+        row, decision = self.rows.get(call), "allow" if allow else "deny"
+        if row is not None and row.decision is not None:
+            first = row.decided if row.decision == "allow" else row.body
+            return "duplicate" if row.decision == decision and _said(first) == _said(body) else "conflict"
+        if row is not None and (row.outcome is not None or not (row.kind == "approval" or (row.kind == "question" and not allow))):
             return "conflict"
-        row.decision = "allow" if allow else "deny"
+        if row is None or row.state != "parked":
+            return "gone"
         if allow:
-            row.state, row.awaited = "allowed", False
+            self._resolved(row, "allow", by)
+            row.state, row.awaited, row.deadline_ms = "allowed", False, None
+            row.decided = {**(body or {}), "by": by, "at": self.clock.now_ms()}
+            self._grant(grant)
         else:
-            self.settle(row, "denied", None)
+            self.settle(row, "denied", body, by=by)
+        row.decision = decision
         self.wake()
         return "accepted"
+
+    def _grant(self, grant: str) -> None:
+        if grant:
+            kept = [other for other in self.head.get("grants", "").split("\n") if other not in ("", grant)]
+            self.head = {**self.head, "grants": "\n".join([*kept, grant][-MOST_GRANTS:])}
 
     def request_cancel(self, cause: str = "user") -> bool:
         """Ask the open turn to end; False when there is none. Its parked calls are cancelled at once."""
@@ -230,7 +260,8 @@ class MemorySession:
     def forget(self) -> None:
         """Begin anew, with another store, as if nothing had ever been said."""
         name, _, number = self.store.rpartition(".")
-        fresh = MemorySession(self.clock, self.head, store=f"{name}.{int(number) + 1}")
+        head = {name: value for name, value in self.head.items() if name != "grants"}
+        fresh = MemorySession(self.clock, head, store=f"{name}.{int(number) + 1}")
         for one in fields(self):
             setattr(self, one.name, getattr(fresh, one.name))
 
@@ -270,14 +301,19 @@ class MemorySession:
         if (self.state == "idle" and self.wakes) or (self.state == "parked" and self.awaiting == 0):
             self.state = "ready"
 
-    def settle(self, row: CallRow, outcome: str, body: dict[str, Any] | None) -> bool:
-        """Give a row its outcome unless it has one."""
+    def settle(self, row: CallRow, outcome: str, body: dict[str, Any] | None, *, by: str = "") -> bool:
+        """Give a row its outcome unless it has one; `by` is told to who follows what people are asked."""
         if row.outcome is not None:
             return False
+        if row.asks and row.state == "parked":
+            self._resolved(row, ASK_OUTCOMES.get(outcome, outcome), by)
         row.outcome, row.body = outcome, body
         if row.only_wakes:
             del self.rows[row.call]
         return True
+
+    def _resolved(self, row: CallRow, outcome: str, by: str) -> None:
+        self.append(LogRecord(0, DECIDED, call=row.call, kind=row.kind, outcome=outcome, extra={"by": by}))
 
     def settle_jobs(self, row: CallRow) -> None:
         """Count one call less as open for the jobs that it was made for."""
@@ -302,7 +338,7 @@ class MemorySession:
         """Let a user who writes again go first."""
         for row in self.waiting:
             if row.awaited and not row.only_wakes:
-                if row.kind == "approval":
+                if row.asks:
                     self.settle(row, "superseded", None)
                 else:
                     row.awaited, row.demoted = False, True

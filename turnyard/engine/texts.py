@@ -8,13 +8,14 @@ from typing import Any, cast
 import orjson
 
 from turnyard.engine.effects import READ_ENTRY
+from turnyard.records.approvals import DENIED
 from turnyard.records.log import CALL, RESULT, LogRecord
 
 _OUTCOMES = {
     "timeout": "No result: the call did not finish in time. Its effect is unknown; verify before repeating it.",
     "cancelled": "Cancelled: the call was stopped before it gave a result. Do not repeat it unless asked to.",
-    "denied": "Denied: a person refused this call; it was not executed. Do not try it again; say so or find another way.",
-    "superseded": "Not executed: the user wrote something new before the call was approved. Follow the newer message.",
+    "denied": DENIED,
+    "superseded": "Not done: the user wrote something new before anybody had decided or answered. Follow the newer message.",
     "unknown": "Outcome unknown: the worker that ran this call was lost. It may have taken effect; verify before repeating it.",
 }
 INTERRUPTED = "Interrupted: this call has no result. Its effect is unknown; verify before repeating it."

@@ -15,6 +15,7 @@ from turnyard.engine.memory import CallRow, Item, MemorySession
 from turnyard.errors import Diverged, FenceLost
 from turnyard.records import ids
 from turnyard.records.commit import (
+    ASKED_TWICE,
     MOST_CALLS,
     PLACEHOLDER,
     TOO_MANY_CALLS,
@@ -187,7 +188,7 @@ def _result(s: MemorySession, row: CallRow, outcome: str, body: dict[str, object
 def _rows(s: MemorySession, change: Commit) -> None:
     for park in change.park:
         row = s.rows.get(park.call)
-        if row is not None and row.outcome is None and row.state in ("open", "started"):
+        if row is not None and row.outcome is None and row.state in ("open", "started", "allowed"):
             _park_row(s, row, park)
     if s.cancel and change.park:
         s.cancel_calls(answered=True)
@@ -202,9 +203,15 @@ def _rows(s: MemorySession, change: Commit) -> None:
 
 
 def _park_row(s: MemorySession, row: CallRow, park: Park) -> None:
-    row.state, row.deadline_ms = "parked", s.clock.now_ms() + park.deadline_ms
-    row.kind = park.kind or row.kind
+    """Let a call wait, as what it is from now on. People decide about a call once; who asks again gets an error."""
+    kind = park.kind or ("plain" if park.task and row.kind == "approval" else row.kind)
+    if kind == "approval" and row.decision == "allow":
+        s.settle(row, "error", dict(ASKED_TWICE))
+        return
+    row.kind, row.state, row.request = kind, "parked", park.request
+    row.deadline_ms = s.clock.now_ms() + park.deadline_ms
     row.awaited = row.awaited or park.awaited
+    row.demoted = row.demoted or (park.task is not None and not park.awaited)
 
 
 def _start(s: MemorySession, change: Commit) -> None:

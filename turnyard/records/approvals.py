@@ -1,31 +1,54 @@
-"""What people decide: a call that may not run before somebody allows it, or a question of a turn.
+"""What people are asked, and what they may answer: an approval of a call, or a question.
 
-An approval has no record of its own: it is a parked call, and its id says where that call's row is. The id is no secret;
-who may read or decide it is asked of the tenant and of the row.
+An approval is the record of one call that waits for people. What it asks never changes once it is asked, and it is decided once.
 """
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from fnmatch import fnmatchcase
+from typing import Any, Literal, cast
+
+import orjson
 
 ApprovalKind = Literal["allow_deny", "question"]
 ApprovalState = Literal["pending", "allowed", "denied", "answered", "timeout", "superseded", "cancelled"]
+DecideCode = Literal["accepted", "duplicate", "conflict", "expired", "gone", "not_approver"]
 
+DENIED = "Denied: a person refused this call; it was not executed. Do not try it again; say so or find another way."
+UNANSWERED = "No answer: a person declined to answer this. State your assumptions and go on, or find another way."
 _PREFIX = "apr_"
-_MOST_CHARS = 256
+_MOST_ID = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What somebody says to an approval. `by` is who, as the door knows them; "" may decide nothing.
+
+    `scope` session lets the session do the same again unasked, where the approval offers that. `input` are arguments in place of the
+    model's, of an allow; None leaves them. `reason` of a deny is told to the model. `answer` is that of a question: a text, the number
+    of an option (from 1) or its label, or several of them.
+    """
+
+    decision: Literal["allow", "deny", "answer"]
+    by: str
+    scope: Literal["once", "session"] = "once"
+    input: dict[str, Any] | None = None
+    reason: str | None = None
+    answer: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
-    """One approval or question, pending or decided.
+    """A call that waits for people, or what became of it. `user` is who asked ("": nobody knows).
 
-    `user` is who asked the agent. `approvers` may decide: user ids or globs of them, empty: whoever may use the API; without
-    `self_approve` not `user`. With `scope` anyone a newer message of any user takes its place, else only one of `user`.
-    With `remember` session the tool may be allowed for the whole session. `options` are the labels of a question's choices.
-    `decided` is what was said: {"by", "at" (ms)}, and where they were given "scope", "input", "reason" and "answer".
-    Times are milliseconds of the server's clock.
+    `tool` and `args` are what will run; of a question `args` is all it says and `reason` its prompt. `approvers` are those who may
+    decide (exact ids, `*` for anyone, globs; none: whoever may use the API); without `self_approve` the asker may not. With `scope`
+    anyone a newer message of any user takes its place, else only the asker's. `remember` "session" offers the scope session.
+    `expires_ms` is when it is given up, by the server's clock. `decided` is {"by", "at"} (ms) and what else was said, None while
+    nobody has decided.
     """
 
     id: str
@@ -50,37 +73,67 @@ class Approval:
     state: ApprovalState = "pending"
     decided: dict[str, Any] | None = None
 
+    def may_be_decided_by(self, who: str) -> bool:
+        """Tell whether this user may decide. Nobody may without a name: who decided is part of the record."""
+        if not who or (not self.self_approve and who == self.user):
+            return False
+        return not self.approvers or any(who == entry or fnmatchcase(who, entry) for entry in self.approvers)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """What somebody says about an approval; `by` is who.
 
-    `scope` session allows the tool for the rest of the session. `input` are arguments in place of the model's. `answer` is that
-    of a question, in words; of several choices a list.
+@dataclass(frozen=True, slots=True)
+class ApprovalPage:
+    """Some of what is waited for, oldest first. `next` is where the page after it begins, None when there is none."""
+
+    items: tuple[Approval, ...]
+    next: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What became of a decision, and the approval as it is now (None: gone).
+
+    Codes: accepted; duplicate (the same person said the same before); conflict (another decision stands, or the call was cancelled or
+    superseded: `approval.state` says which); expired; gone (no such approval, or none of this tenant); not_approver.
     """
 
-    decision: Literal["allow", "deny", "answer"]
-    by: str
-    scope: Literal["once", "session"] = "once"
-    input: dict[str, Any] | None = None
-    reason: str | None = None
-    answer: str | list[str] | None = None
+    code: DecideCode
+    approval: Approval | None = None
 
 
 def approval_id(shard: int, store: str, call: str) -> str:
-    """Return the id of what a parked call asks: the same for the same call."""
+    """Return how people name a call that waits for them: it says where its row is, and is no secret."""
     return _PREFIX + base64.urlsafe_b64encode(f"{shard}|{store}|{call}".encode()).decode().rstrip("=")
 
 
-def read_approval_id(approval: str) -> tuple[int, str, str] | None:
-    """Return (shard, store, call) of an id, or None when it is not one."""
-    if not approval.startswith(_PREFIX) or len(approval) > _MOST_CHARS or not approval.isascii():
+def read_approval_id(ident: str) -> tuple[int, str, str] | None:
+    """Return (shard, store, call) of what `approval_id` made, or None when it is none of ours."""
+    if not ident.startswith(_PREFIX) or len(ident) > _MOST_ID or not ident.isascii():
         return None
-    raw = approval.removeprefix(_PREFIX)
+    raw = ident.removeprefix(_PREFIX)
     try:
         shard, store, call = base64.urlsafe_b64decode(raw + "=" * (-len(raw) % 4)).decode("ascii").split("|")
         number = int(shard)
     except ValueError:
         return None
-    # One call, one spelling.
-    return (number, store, call) if number >= 0 and approval_id(number, store, call) == approval else None
+    return (number, store, call) if number >= 0 and approval_id(number, store, call) == ident else None
+
+
+def answer_text(approval: Approval, answer: Any) -> str:
+    """Return what a model is told of an answer: options by their labels, one of them unless several may be chosen.
+
+    What names no option is taken as it is: people may always say something else.
+    """
+    if not approval.options:
+        return answer if isinstance(answer, str) else orjson.dumps(answer).decode()
+    given: Sequence[Any] = cast("list[Any]", answer) if isinstance(answer, list) else [answer]
+    chosen = [_option(approval.options, one) for one in given]
+    return ", ".join(chosen if approval.multi_select else chosen[:1])
+
+
+def _option(options: tuple[str, ...], given: Any) -> str:
+    said = (given if isinstance(given, str) else orjson.dumps(given).decode()).strip()
+    labels = {label.casefold(): label for label in options}
+    if said.casefold() in labels:
+        return labels[said.casefold()]
+    number = int(said) if said.isdecimal() and len(said) < 4 else 0
+    return options[number - 1] if 0 < number <= len(options) else said

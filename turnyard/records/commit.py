@@ -22,10 +22,14 @@ Code = Literal["OK", "ALREADY", "FENCED", "DIVERGED", "AWAITS"]
 PLACEHOLDER = "placeholder"
 MOST_STATE_BYTES = 18_432  # 16 KB of a strategy's, and what the kernel counts beside it
 MOST_CALLS = 64
+MOST_GRANTS = 64
+# How it is told what became of what people were asked, by the outcome of the call; the others are told as they are.
+ASK_OUTCOMES = {"denied": "deny", "result": "answered", "error": "answered"}
 TOO_MANY_CALLS = {
     "content": "ERROR: 64 calls have no result yet; not executed. Wait for results before you make more.",
     "is_error": True,
 }
+ASKED_TWICE = {"content": "ERROR: this call was approved and asked for approval again; not executed.", "is_error": True}
 
 
 @dataclass(frozen=True, slots=True)

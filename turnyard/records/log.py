@@ -20,7 +20,7 @@ COMPACTION = "session/compaction"
 NOTICE = "notification"
 
 OPENED = "store/opened"
-_EXTRA = (b"dl", b"qn", b"re", b"by", b"x", b"ca", b"pa")
+_EXTRA = (b"dl", b"qn", b"re", b"by", b"x", b"ca", b"pa", b"rs")
 
 ENTRIES = frozenset({USER, ASSISTANT, CALL, RESULT, COMPACTION, NOTICE})
 
@@ -51,7 +51,7 @@ class LogRecord:
     cancelled, denied, superseded, unknown, placeholder) as well as on ordinary ones (result, error). `aside` marks
     the result of a call that a placeholder already answered; `late` one that came after a timeout or unknown.
     `seqs` are what a strike takes out of the view; `group_key` names a notice, `until_ms` is when it stops to matter, by the store's clock; `extra` holds an event's own fields
-    (dl deadline in ms, qn queue, re relay count, by who, x the store that /new opened, ca cause, pa the parent's call).
+    (dl deadline in ms, qn queue, re relay count, by who, x the store that /new opened, ca cause, pa the parent's call, rs the reason that was given).
     """
 
     seq: int

@@ -187,19 +187,25 @@ async def accept_outcome(
     owner: str | None = None,
     task: str | None = None,
     by: str = "",
+    reason: str = "",
+    grant: str = "",
 ) -> Accepted:
     """Settle a parked call from outside, or decide an approval ("allow", "deny"). The first answer wins.
 
     A callback proves itself by `secret_hash`, a lifted task by being the row's own (owner, task). `body` is a result
-    body. "raw" is what came to a callback's URL as it came: the result, unless the call's tool reads such answers; then up to 16
-    wait for it, in order. "later" is `calls.put_off`. Codes: accepted; duplicate (the same body again); conflict (another body); gone (no row or wrong secret, and
-    so a week after the deadline: docs/adr/0007); expired (a decision, or an answer to be read, after the deadline); inbox_full (16 answers wait to be read).
+    body; of an "allow" what was decided, which the worker that runs the call gets. `by` and `reason` are told to who follows.
+    `grant` is what the session may do from now on without being asked ("": nothing more). "raw" is what came to a callback's URL
+    as it came: the result, unless the call's tool reads such answers; then up to 16 wait for it, in order. "later" is
+    `calls.put_off`. Codes: accepted; duplicate (the same body again); conflict (another body, `entry` is what stands); gone (no row
+    or wrong secret, and so a week after the deadline: docs/adr/0007; or nobody was asked yet); expired (a decision, or an answer to
+    be read, after the deadline); inbox_full (16 answers wait to be read).
     """
     home = yard.shard(shard)
     sid, _, ordinal = store.partition(".")
     if home is None or sid != store_session(store) or not ordinal.isdigit():
         return Accepted(code="gone")
     args = ["outcome", sid, ordinal, call, outcome, orjson.dumps(body), secret_hash or "", owner or "", task or "", by]
+    args += [reason, grant] if reason or grant else []
     return _accepted(await home.run("accept", *args, durable=True))
 
 

@@ -35,6 +35,7 @@ LIFETIMES: dict[str, str] = {
     r"ty:\{[^}]*\}:out:.+": "members go when all is sent",
     r"ty:\{[^}]*\}:dead": "capped",
     r"ty:\{[^}]*\}:idx:.+": "members go with their session",
+    r"ty:\{[^}]*\}:ap:.+": "members go when people have decided, or nobody waits any more",
     r"ty:\{[^}]*\}:s:\w+:(head|inbox|next)": "as long as the session",
     r"ty:\{[^}]*\}:h:\w+\.\d+:(log|calls)": "as long as the session",
     r"ty:\{[^}]*\}:h:\w+\.\d+:live": "TTL 60 s",
@@ -118,6 +119,10 @@ class Keys:
     def files(self, folder: str) -> str:
         """The stored files of one tenant."""
         return f"{self.prefix}files:{folder}"
+
+    def asked(self, tenant: str) -> str:
+        """What of a tenant waits for people, by the time since when."""
+        return f"{self.prefix}ap:{tenant}"
 
 
 def crc16(data: bytes) -> int:

@@ -133,7 +133,16 @@ def _payload(change: Commit, serial: int) -> tuple[bytes, list[bytes]]:
 
 def _parking(p: Park, body: Any) -> tuple[Any, ...]:
     plain = (p.call, p.deadline_ms, p.secret_hash or "")
-    more = {"tk": p.task, "aw": 1 if p.awaited else None, "k": p.kind, "q": body(p.request), "af": p.after_ms, "rp": body(p.ripe)}
+    anyone = 1 if (p.request or {}).get("scope") == "anyone" else None
+    more = {
+        "tk": p.task,
+        "aw": 1 if p.awaited else None,
+        "k": p.kind,
+        "q": body(p.request),
+        "an": anyone,
+        "af": p.after_ms,
+        "rp": body(p.ripe),
+    }
     more = {name: value for name, value in more.items() if value is not None}
     return (*plain, more) if more else plain
 
@@ -215,6 +224,7 @@ async def _view(shard: Shard, session: str, reply: list[Any], *, base: tuple[Log
             "attempt": text(head[14]),
             "user": text(head[16]),
             "platform": text(head[17]),
+            "grants": text(head[22]) if len(head) > 22 else "",
         },
         ended=ended,
         ending=text(head[7]) or None,
@@ -253,7 +263,13 @@ def _row(r: dict[str, Any]) -> Row:
         idempotent=r.get("i") == 1,
         decision=r.get("d"),
         attempt=int(r.get("at", 0)) or 1,
+        decided=_decided(r) if r.get("d") == "allow" else None,
     )
+
+
+def _decided(r: dict[str, Any]) -> dict[str, Any]:
+    said: dict[str, Any] = orjson.loads(r["db"]) if r.get("db") else {}
+    return {**said, "by": r.get("by", ""), "at": int(r.get("da", 0))}
 
 
 async def _pages(shard: Shard, store: str, *, after: int, upto: int) -> list[LogRecord]:

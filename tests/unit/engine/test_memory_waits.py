@@ -129,7 +129,7 @@ async def test_a_question_that_nobody_answers_expires() -> None:
 def test_a_question_gives_way_to_its_askers_next_message() -> None:
     s, _ = parked(call("c1", "question", awaited=True))
     view = begun(s, "never mind")
-    assert [(e.type, e.outcome) for e in view.entries[-2:]] == [(RESULT, PLACEHOLDER), (USER, None)]
+    assert [(e.type, e.outcome) for e in view.entries[-2:]] == [(RESULT, "superseded"), (USER, None)]
 
 
 # -- what a turn remembers

@@ -4,7 +4,9 @@
 --                h:<store>:calls, deadlines, w:<owner>, idx:<tenant>, d:<day>:<bucket> (two days); s:<id>:inbox, next, flows (job)
 -- ARGV  kind     user | outcome | control | notice | job | follow
 --       user     session key, job, meta: flat pairs (see below), body, cap (messages a session may have unclaimed)
---       outcome  session key, store ordinal, call, outcome, body, hash of the secret or '', owner, task, by
+--       outcome  session key, store ordinal, call, outcome, body, hash of the secret or '', owner, task, by, reason, grant
+--                allow and deny decide an approval: body is the decision, that of a deny the result too; reason is told to who follows,
+--                grant ('' none) is what is allowed for the session from now on
 --       control  session key, name, event id, bucket, turn or '', flat pairs: ca cause, all (1: what waits goes, too), cs (1: child
 --                sessions, too); say: c call, b body of what it says
 --       follow   session key, ms: workers write deltas of it for that long
@@ -82,9 +84,49 @@ local function user()
   return {'accepted', h.q, 'queued'}
 end
 
-local function decide(h, r, value)
-  r.d = value
-  if value == 'allow' then allow(h, r) else settle(h, r, 'denied') end
+local MOST_GRANTS = 64
+
+-- The latest are kept; who asks again for one that went costs a person a click.
+local function grant_session(h, what)
+  local list = {}
+  for g in string.gmatch(h.gn, '[^\n]+') do
+    if g ~= what then list[#list + 1] = g end
+  end
+  list[#list + 1] = what
+  if #list > MOST_GRANTS then table.remove(list, 1) end
+  set(h, 'gn', table.concat(list, '\n'))
+end
+
+-- Why a decision is not taken; nothing when it is. The first one stands, while the call waits for it and in time.
+local function undecidable(h, r, value, body)
+  if r.d then
+    local first = call('HGET', calls_key(h, r.ord), r.c .. (r.d == 'deny' and ':r' or ':d'))
+    return {r.d == value and first == body and 'duplicate' or 'conflict', 0, r.d}
+  end
+  -- A question may be left without an answer; there is nothing to allow about it.
+  if r.k ~= 'approval' and not (r.k == 'question' and value == 'deny') then return {'conflict', 0, r.o} end
+  if r.o then return {r.o == 'timeout' and 'expired' or 'conflict', 0, r.o} end
+  if r.s ~= 'parked' then return {'gone'} end
+  -- A tick will say so.
+  if r.dl <= NOW then return {'expired', 0, 'timeout'} end
+end
+
+local function decide(h, r, value, body)
+  local refused = undecidable(h, r, value, body)
+  if refused then return refused end
+  local by, reason, grant = ARGV[10], ARGV[11] or '', ARGV[12] or ''
+  call('HSET', calls_key(h, r.ord), r.c .. (value == 'deny' and ':r' or ':d'), body)
+  if value == 'deny' then
+    settle(h, r, 'denied', by, reason)
+    r.d = value
+  else
+    allow(h, r, by, reason)
+    -- What was allowed for a history that is over says nothing about the one that began since.
+    if grant ~= '' and r.ord == tostring(h.so) then grant_session(h, grant) end
+  end
+  r.by, r.da = by, NOW
+  call('XADD', KEYS[1], '*', 'v', 1, 'kind', 'decision', 'sid', h.sid, 'st', r.ord, 'c', r.c)
+  return {'accepted', 0, value}
 end
 
 local function resolved(h, r, what, by)
@@ -102,15 +144,13 @@ local function outcome()
     value = 'result'
   end
   local k = calls_key(h, ord)
-  local late = false
+  local late, asked = false, asks(r) and r.s == 'parked'
   if owner ~= '' and r.tk == owner and r.tj == task then drop_task(h, r) end
-  if value == 'allow' or value == 'deny' then
-    if r.d or r.o or r.k ~= 'approval' then
-      put_row(h, r)
-      return {r.d == value and 'duplicate' or r.o == 'timeout' and 'expired' or 'conflict', 0, r.d or r.o}
-    end
-    decide(h, r, value)
-  elseif (r.o == 'unknown' or r.o == 'timeout') and not r.la and value ~= 'cancelled' then
+  -- Who holds the token of a call may bring its result, and not decide about it.
+  if value == 'allow' or value == 'deny' then return secret == '' and decide(h, r, value, body) or {'conflict', 0, r.o} end
+  -- Nobody may bring the result of a call that people have not allowed.
+  if r.k == 'approval' and not r.d then return {'conflict', 0, r.o} end
+  if (r.o == 'unknown' or r.o == 'timeout') and not r.la and value ~= 'cancelled' then
     r.la, late = value, true
     call('HSET', k, c .. ':l', body)
     put_row(h, r)
@@ -121,10 +161,11 @@ local function outcome()
   else
     if value == 'cancelled' then value = 'error' end
     call('HSET', k, c .. ':r', body)
-    settle(h, r, value)
+    if asked then r.by, r.da = by, NOW end
+    settle(h, r, value, by)
   end
-  resolved(h, r, late and 'late' or value, by)
-  call('XADD', KEYS[1], '*', 'v', 1, 'kind', late and 'late' or (value == 'allow' or value == 'deny') and 'decision' or 'outcome', 'sid', h.sid, 'st', ord, 'c', c)
+  if late or not asked then resolved(h, r, late and 'late' or value, by) end
+  call('XADD', KEYS[1], '*', 'v', 1, 'kind', late and 'late' or 'outcome', 'sid', h.sid, 'st', ord, 'c', c)
   return {'accepted', 0, value}
 end
 

@@ -1,5 +1,5 @@
 -- What one commit does, part by part. The change: {ending, claim, closing, failure, lanes, park: [[call, ms, hash, {tk task whose effect
--- goes on at the owner, aw 1: awaited, k its kind from now on, q number of the body of its request, af ms until its first relay,
+-- goes on at the owner, aw 1: awaited, k its kind from now on, q number of the body of its request, an 1: whoever writes takes its place, af ms until its first relay,
 -- rp number of the body that its deadline gives}]], wait: [[row, retry | timer, ms]], settle: [[call,
 -- outcome, body]], start: [call], tokens: [[call, hash]],
 -- unstart: [call], usage: {name: n}, state: number of a body, 0 for none, low: the oldest entry a model still sees, append: [{t, b, ...}]} where t is say (calls: [{id, k, aw, i, qn, b}]),
@@ -47,6 +47,8 @@ local function reply(x)
   local r = row(h, h.ts, x.c)
   if not r then return end
   if x.o == 'placeholder' then return add_result(h, r, 'placeholder', body(x.b)) end
+  -- An event of its own would stand among the records of this commit.
+  if r.s == 'parked' and asks(r) then foreign() end
   local mine = settle(h, r, x.o)
   local text = mine and body(x.b) or call('HGET', calls_key(h, h.ts), x.c .. ':r')
   if not mine then foreign() end
@@ -123,28 +125,55 @@ local function keep_request(r, b)
   end
 end
 
+-- A call may wait for something else than it was declared for: its body asks for approval first, or it was approved and now
+-- waits for its result. What goes on outside asks nobody.
+local function become(r, more)
+  r.k = more.k or more.tk and r.k == 'approval' and 'plain' or r.k
+  if more.tk then go_on_outside(r, more.tk, more.aw) end
+  if more.aw == 1 then r.aw = 1 end
+  -- Nothing was done before it asked.
+  if r.k == 'approval' then r.at = nil end
+  r.any = more.an
+  keep_request(r, body(more.q))
+end
+
+local ASKED_TWICE = '{"content":"ERROR: this call was approved and asked for approval again; not executed.","is_error":true}'
+
+-- People decide about a call once: an answer to the first question must not be taken for one to a second.
+local function asks_again(r, more)
+  if r.d ~= 'allow' or more.tk or (more.k or r.k) ~= 'approval' then return false end
+  call('HSET', calls_key(h, r.ord), r.c .. ':r', ASKED_TWICE)
+  return settle(h, r, 'error')
+end
+
+local PARKABLE = {open = true, started = true, allowed = true}
+
+local function park_row(r, p)
+  local more = p[4] or {}
+  if asks_again(r, more) then return end
+  become(r, more)
+  r.s, r.dl, r.h = 'parked', NOW + p[2], p[3] ~= '' and p[3] or r.h
+  -- Its time counts from where its task begins; how long it may wait for that is bounded, too.
+  if r.k == 'lift' and not more.af then r.tm, r.dl = r.tm or p[2], NOW + math.max(p[2], DAY) end
+  if r.aw == 1 and r.de ~= 1 then add(h, 'aw', 1) end
+  put_row(h, r)
+  now_waits(h, r)
+  local later = outside_later(r, more)
+  record(h, h.ts, false, 't', 'call/parked', 'u', h.tu, 'c', r.c, 'k', r.k, 'o', r.aw == 1 and 'awaited' or 'detached', 'dl', r.dl, 'qn', r.qn or '', 're', r.re)
+  call('ZADD', DEADLINES, r.dl, call_member(h, r))
+  if later then
+    put_off(h, r, more.af)
+  elseif LANE[r.k] then
+    wake_lane(h, r.ord, LANE[r.k])
+    call('ZADD', DEADLINES, NOW + relay_wait(r.re), relay_member(h, r))
+  end
+end
+
 local function park_rows(list)
   for _, p in ipairs(list) do
     local r = row(h, h.ts, p[1])
-    if r and not r.o and (r.s == 'open' or r.s == 'started') then
-      local more = p[4] or {}
-      if more.tk then go_on_outside(r, more.tk, more.aw) end
-      r.s, r.dl, r.h = 'parked', NOW + p[2], p[3] ~= '' and p[3] or r.h
-      -- Its time counts from where its task begins; how long it may wait for that is bounded, too.
-      if r.k == 'lift' and not more.af then r.tm, r.dl = r.tm or p[2], NOW + math.max(p[2], DAY) end
-      if r.aw == 1 and r.de ~= 1 then add(h, 'aw', 1) end
-      put_row(h, r)
-      now_waits(h, r)
-      keep_request(r, body(more.q))
-      local later = outside_later(r, more)
-      record(h, h.ts, false, 't', 'call/parked', 'u', h.tu, 'c', r.c, 'k', r.k, 'o', r.aw == 1 and 'awaited' or 'detached', 'dl', r.dl, 'qn', r.qn or '', 're', r.re)
-      call('ZADD', DEADLINES, r.dl, call_member(h, r))
-      if later then
-        put_off(h, r, more.af)
-      elseif LANE[r.k] then
-        wake_lane(h, r.ord, LANE[r.k])
-        call('ZADD', DEADLINES, NOW + relay_wait(r.re), relay_member(h, r))
-      end
+    if r and not r.o and PARKABLE[r.s] then
+      park_row(r, p)
     elseif r and p[3] ~= '' then
       r.h = p[3]
       put_row(h, r)
@@ -280,14 +309,7 @@ local function finish(a, closing, tired, turn)
 end
 
 local function park(closing)
-  if h.aw > 0 then
-    for _, it in ipairs(items(inbox_key(h.sid))) do
-      if it.k == 'user' and it.as == '1' then
-        overtake(h)
-        break
-      end
-    end
-  end
+  if h.aw > 0 then overtake(h, items(inbox_key(h.sid))) end
   if closing then return 'none' end
   if h.aw == 0 then
     claim(h)

@@ -50,7 +50,7 @@ local function on_user(h, e)
     mode = 'steer'
   end
   local joined = mode == 'steer' and tonumber(e.dy) == 0 and (h.tu == '' or it.st == h.ts)
-  if e.as == '1' and joined and h.tu ~= '' and h.aw > 0 then overtake(h) end
+  if joined and h.tu ~= '' and h.aw > 0 then overtake(h, {it}) end
   if mode == 'collect' then
     collect(h, it, tonumber(e.wn), tonumber(e.wx))
   elseif tonumber(e.dy) > 0 then
@@ -108,6 +108,7 @@ local function on_new(h)
   record(h, tostring(h.so), false, 't', 'store/opened', 'x', h.sn)
   set(h, 'so', h.sn)
   set(h, 'sn', h.sn + 1)
+  set(h, 'gn', '')
 end
 
 local APPLY = {

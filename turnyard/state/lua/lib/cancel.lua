@@ -12,7 +12,7 @@ end
 -- Whoever works on a parked call is told: a task by its worker's list, a child session through the lane.
 local function call_off(h, r, how)
   -- Nobody knows how far a call came that took its worker with it.
-  if not settle(h, r, how.cause == 'poisoned' and r.s == 'started' and 'unknown' or 'cancelled') or r.s ~= 'parked' then return end
+  if not settle(h, r, how.cause == 'poisoned' and r.s == 'started' and 'unknown' or 'cancelled', '', how.cause) or r.s ~= 'parked' then return end
   if r.tk then call('RPUSH', P .. 'w:' .. r.tk .. ':ctl', 'call ' .. r.c) end
   if r.k == 'child' and how.cascade == '1' then
     record(h, r.ord, false, 't', 'call/cancelled', 'u', r.t, 'c', r.c, 'k', r.k, 'ca', how.cause)
@@ -137,14 +137,35 @@ local function cancel_one(h, job, how)
   if #without(jobs, job) < #jobs then set_cancel(h, h.tu, how) end
 end
 
--- The asker wrote: parked approvals are superseded, other parked awaited calls become detached; a retry delay stays.
-local function overtake(h)
+-- Who wrote: everybody, and those of them who may be the asker.
+local function writers(list)
+  local wrote = {askers = {}}
+  for _, it in ipairs(list) do
+    if it.k == 'user' then
+      wrote.last = it.us or ''
+      if it.as == '1' then wrote.asker, wrote.askers[wrote.last] = true, true end
+    end
+  end
+  return wrote
+end
+
+-- What people are asked is for its asker to take back; for anyone where it says so, or where nobody knows who asked.
+local function gives_way(r, wrote)
+  local asker = r.us or ''
+  return r.any == 1 or wrote.asker and (asker == '' or wrote.askers[asker]) or false
+end
+
+-- Somebody wrote: what the writer may take back of what people are asked is superseded, other parked awaited calls become
+-- detached for an asker; a retry delay stays.
+local function overtake(h, list)
+  local wrote = writers(list)
+  if not wrote.last then return end
   for _, c in ipairs(waiting(h, h.ts)) do
     local r = row(h, h.ts, c)
     if r and r.aw == 1 and r.s == 'parked' then
-      if r.k == 'approval' then
-        settle(h, r, 'superseded')
-      elseif not only_wakes(r) then
+      if asks(r) then
+        if gives_way(r, wrote) then settle(h, r, 'superseded', wrote.askers[r.us] and r.us or wrote.last) end
+      elseif wrote.asker and not only_wakes(r) then
         r.aw, r.de = 0, 1
         add(h, 'aw', -1)
         put_row(h, r)

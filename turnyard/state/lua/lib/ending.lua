@@ -59,12 +59,15 @@ local function answer(h, code, ending, from, yield, first)
   -- A repeat may find the session in other hands; for the caller its turn is over then.
   local open = h.st == 'running' and h.ep == tonumber(ARGV[2]) and h.ow == ARGV[3]
   local head = {h.ep, h.rv, h.tu, open and h.ts or '', cancelled(h) and h.cc or '', yield and 1 or 0, open and 1 or 0, ending or '', h.jb, h.tn, h.id, h.ag, math.max(0, h.fu - NOW), NOW, h.at, h.tv, h.us, h.pf, open and h[(select(2, seqs(h, h.ts)))] or 0, h.ta, open and ran(h) or 0, open and h.sb or ''}
+  if h.gn ~= '' then head[#head + 1] = h.gn end
   local rows, records, more = {}, {}, 0
   if open then
     if h.nc == h.ts then set(h, 'nc', '') end
     for i, c in ipairs(pending(h)) do
       local r = row(h, h.ts, c)
+      if r.d then r.db = call('HGET', calls_key(h, h.ts), c .. ':d') or nil end
       rows[i] = cjson.encode(r)
+      r.db = nil
     end
     if h[(seqs(h, h.ts))] > from then records = call('XRANGE', log_key(h, h.ts), '(' .. from .. '-0', '+', 'COUNT', PAGE + 1) end
     local size = 0

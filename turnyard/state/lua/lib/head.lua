@@ -2,7 +2,7 @@
 -- What a field is until it is written. A number's default says that it is one.
 local DEFAULT = {
   st = 'idle', ow = '', ts = '', tu = '', cc = '', ct = '', ck = '', cs = '', jb = '', jw = '', pe = '', cm = '', tn = '', ag = '', po = '', id = '', pz = '', us = '',
-  pf = '', ib = '', xq = '', xc = '', pm = '', sb = '', nc = '',
+  pf = '', ib = '', xq = '', xc = '', pm = '', sb = '', nc = '', gn = '',
   ep = 0, so = 0, sn = 1, rv = 0, aw = 0, at = 0, tv = 0, iw = 0, nw = 0, nd = 0, nj = 0, sl = 0, es = 0, bg = 0, pr = 0, q = 0, fu = 0, t0 = 0, la = 0, rs = 0,
   lv = 0, il = 0, dt = 0, ls = 0, dd = 0, sc = 1, ta = 0, pa = 0, tz = 0, uw = 0, ac = 0, lb = 0,
 }
@@ -18,7 +18,7 @@ local function next_key(sid) return P .. 's:' .. sid .. ':next' end
 -- lv/il isolation earned and in force (0 any child, 1 a small one, 2 alone), dt deaths alone, ls lost hosts, pm why it is poisoned,
 -- sl/es/bg slot start, estimate and begin, q accepted and unclaimed, rs ready since, fu followed until, t0 seq before the turn, la its last assistant entry, dd dead letters, sc schema that it is written in, pa paused since, dp how deep it stands among children, ta/tv serial that began the turn and the
 -- lowest that may go on with it, sb state of the turn's strategy, nc store whose shown notices were cleared since its turn's worker was last told, ac how long the turn ran before its last begin, lo:<store> the oldest entry a model still sees,
--- lb what that was before the turn's first summary.
+-- gn what people allowed for the session, a line each, lb what that was before the turn's first summary.
 -- One table per session and call: what one step changed, the next one sees.
 local function load(sid)
   local h = HEADS[sid]

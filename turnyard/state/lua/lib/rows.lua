@@ -3,7 +3,9 @@
 -- that wait for it, t turn, ag agent that made it, us user it acts for, i idempotent, tk/tj task owner and arq job, tr tries, re relays, q seq of its tool/call record,
 -- nb not to be handed out before (nothing: it was), rb relays when it was last begun, mo what its task came for, lj the last task that put it off, pl 1: looked at again by itself,
 -- wn/wc raw answers taken and read (<call>:w<n>), wh digests of the last ones, rp 1: <call>:p is what its deadline gives, pg 1: <call>:g is where its task stands, rq 1: <call>:q is its request,
--- dl deadline, si since when a delay waits, h hash of the token's secret, qn queue, sk struck, ord store ordinal. <call>:r is the body of its result.
+-- dl deadline, si since when a delay or a person's answer is waited for, h hash of the token's secret, qn queue, sk struck, ord store ordinal; by, da who
+-- decided and when, rq a request is kept, any whoever writes takes the place of what is asked. <call>:r is the body of its result, <call>:q the request that
+-- is kept beside it, <call>:d the decision that allows it.
 local DAY = 86400000
 local TOMBSTONE = 7 * DAY
 
@@ -51,7 +53,19 @@ local function set_waiting(h, ord, list)
   h.un_dirty[ord] = true
 end
 
+local function call_member(h, r) return 'c!' .. h.sid .. '.' .. r.ord .. '!' .. r.c end
+
+-- People are asked: whether a call may run, or a question. One that was decided asks no more, whatever it waits for then.
+local function asks(r) return r.k == 'question' or r.k == 'approval' and not r.d end
+
+-- What waits for people, by tenant.
+local function asked_key(h) return P .. 'ap:' .. h.tn end
+
 local function now_waits(h, r)
+  if asks(r) then
+    r.si = NOW
+    call('ZADD', asked_key(h), NOW, string.sub(call_member(h, r), 3))
+  end
   local list = {}
   for i, c in ipairs(waiting(h, r.ord)) do list[i] = c end
   list[#list + 1] = r.c
@@ -60,6 +74,7 @@ local function now_waits(h, r)
 end
 
 local function waits_no_more(h, r)
+  if asks(r) then call('ZREM', asked_key(h), string.sub(call_member(h, r), 3)) end
   set_waiting(h, r.ord, without(waiting(h, r.ord), r.c))
   set(h, 'uw', math.max(0, h.uw - 1))
 end
@@ -68,8 +83,6 @@ end
 local function only_wakes(r) return r.k == 'retry' or r.k == 'timer' end
 
 local function detached(r) return r.de == 1 or r.aw == 0 and (r.k == 'lift' or r.k == 'callback' or r.k == 'child') end
-
-local function call_member(h, r) return 'c!' .. h.sid .. '.' .. r.ord .. '!' .. r.c end
 
 local function drop_task(h, r)
   if r.tk then call('SREM', P .. 'w:' .. r.tk, call_member(h, r)) end
@@ -83,13 +96,22 @@ local function job_open(r, d)
   for _, j in ipairs(r.j) do call('HINCRBY', job_key(j), 'op', d) end
 end
 
+local TOLD_AS = {denied = 'deny', result = 'answered', error = 'answered'}
+
+-- What was asked is told how it came out, whichever way it did.
+local function tell_resolved(h, r, outcome, by, reason)
+  local told = {'by', by or ''}
+  if reason and reason ~= '' then told[3], told[4] = 'rs', reason end
+  record(h, r.ord, false, 't', 'permission/resolved', 'u', r.t, 'c', r.c, 'k', r.k, 'o', TOLD_AS[outcome] or outcome, unpack(told))
+end
+
 -- An approval that was given waits no more; the call is run by the turn.
-local function allow(h, r)
-  if r.s == 'parked' then
-    if r.aw == 1 then add(h, 'aw', -1) end
-    waits_no_more(h, r)
-    call('ZREM', DEADLINES, call_member(h, r))
-  end
+local function allow(h, r, by, reason)
+  if r.aw == 1 then add(h, 'aw', -1) end
+  waits_no_more(h, r)
+  call('ZREM', DEADLINES, call_member(h, r))
+  tell_resolved(h, r, 'allow', by, reason)
+  r.d = 'allow'
   r.s, r.aw = 'allowed', 0
   put_row(h, r)
 end
@@ -105,12 +127,13 @@ local function drop_beside(h, r)
 end
 
 -- First writer wins; awaiting moves with it. A row that was parked stays as a tombstone for late answers.
-local function settle(h, r, outcome)
+local function settle(h, r, outcome, by, reason)
   if r.o then return false end
   r.o = outcome
   put_row(h, r)
   if r.wn or r.rp or r.pg then drop_beside(h, r) end
   if r.s == 'parked' then
+    if asks(r) then tell_resolved(h, r, outcome, by, reason) end
     if r.aw == 1 then add(h, 'aw', -1) end
     waits_no_more(h, r)
     if only_wakes(r) then
@@ -132,11 +155,11 @@ local function let_go(h, r)
   put_row(h, r)
   if r.s == 'parked' then
     local late = (r.o == 'unknown' or r.o == 'timeout') and not r.la
-    local by_name = r.h or r.k == 'callback' or r.k == 'approval' or r.k == 'question'
+    local by_name = r.h or r.d or r.k == 'callback' or asks(r)
     if not by_name and not r.tk and not late then call('ZADD', DEADLINES, NOW + REPEATS, call_member(h, r)) end
     return
   end
-  if r.h then call('ZADD', DEADLINES, NOW + TOMBSTONE, call_member(h, r)) else r.gone = true end
+  if r.h or r.d then call('ZADD', DEADLINES, NOW + TOMBSTONE, call_member(h, r)) else r.gone = true end
 end
 
 local function answered(h, r, outcome)

@@ -113,9 +113,9 @@ local function call_due(sid, ord, c)
     outcome = 'result'
     call('HSET', calls_key(h, ord), c .. ':r', call('HGET', calls_key(h, ord), c .. ':p'))
   end
-  settle(h, r, outcome)
+  settle(h, r, outcome, 'tick')
   if task then call('RPUSH', P .. 'w:' .. task .. ':ctl', 'call ' .. c) end
-  record(h, ord, false, 't', 'call/resolved', 'u', r.t, 'c', c, 'o', outcome, 'by', 'tick')
+  if not asks(r) then record(h, ord, false, 't', 'call/resolved', 'u', r.t, 'c', c, 'o', outcome, 'by', 'tick') end
   if r.aw ~= 1 then put(h, {k = 'note', c = c, o = outcome, st = ord, w = '1', kd = r.k}) end
   wake(h)
 end
