@@ -16,6 +16,7 @@ from turnyard.records.manifest import Manifest
 from turnyard.records.messages import Accepted, UserMessage
 
 if TYPE_CHECKING:
+    from turnyard.state.call_facts import CallFacts
     from turnyard.state.dead import DeadLetter
     from turnyard.state.dead import Decision as LetterDecision
     from turnyard.state.explain import Explanation
@@ -88,6 +89,10 @@ class Edge(Protocol):
         self, *, shard: int, store: str, call: str, outcome: str, body: dict[str, Any], secret_hash: str | None, by: str
     ) -> Accepted:
         """Settle a call from outside; the first answer stands. `secret_hash` None: whoever says it need not prove it."""
+        ...
+
+    async def call_facts(self, *, shard: int, store: str, call: str) -> CallFacts | None:
+        """Return whose call it is and what its token must prove, None when there is no such call."""
         ...
 
     async def read_job(self, job: str, *, tenant: str) -> Job | None:

@@ -16,7 +16,7 @@ from turnyard.records.jobs import Job
 from turnyard.records.log import LogRecord
 from turnyard.records.manifest import Manifest
 from turnyard.records.messages import Accepted, UserMessage
-from turnyard.state import dead, explain, fleet, ingress, jobs, scale, sessions
+from turnyard.state import call_facts, dead, explain, fleet, ingress, jobs, scale, sessions
 from turnyard.state.agents import AgentsCache
 from turnyard.state.feed import Feed, FeedId, FeedItem, SlowFollower
 from turnyard.state.jobs import JobWatch
@@ -123,6 +123,10 @@ class YardEdge:
         return await ingress.accept_outcome(
             self._yard, shard=shard, store=store, call=call, outcome=outcome, body=body, secret_hash=secret_hash, by=by
         )
+
+    async def call_facts(self, *, shard: int, store: str, call: str) -> call_facts.CallFacts | None:
+        """Return what is known of a call, None when there is none."""
+        return await call_facts.read_call_facts(self._yard, shard=shard, store=store, call=call)
 
     async def read_job(self, job: str, *, tenant: str) -> Job | None:
         """Return a job of a tenant, None when there is none."""

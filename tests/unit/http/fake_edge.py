@@ -16,6 +16,7 @@ from turnyard.records.jobs import Job
 from turnyard.records.log import LogRecord
 from turnyard.records.manifest import Manifest
 from turnyard.records.messages import Accepted, UserMessage
+from turnyard.state.call_facts import CallFacts
 from turnyard.state.dead import DeadLetter, Decision
 from turnyard.state.explain import Explanation
 from turnyard.state.fleet import WorkerView
@@ -38,6 +39,7 @@ class FakeEdge:
     outcomes: list[dict[str, Any]] = field(default_factory=list)
     notices: list[dict[str, Any]] = field(default_factory=list)
     controls: list[dict[str, Any]] = field(default_factory=list)
+    calls: dict[str, CallFacts] = field(default_factory=dict)
     answers: list[str] = field(default_factory=list)
     letters: list[DeadLetter] = field(default_factory=list)
     decisions: dict[str, Decision] = field(default_factory=dict)
@@ -121,6 +123,9 @@ class FakeEdge:
     async def accept_outcome(self, **outcome: Any) -> Accepted:
         self.outcomes.append(outcome)
         return self._answer()
+
+    async def call_facts(self, *, shard: int, store: str, call: str) -> CallFacts | None:
+        return self.calls.get(call)
 
     async def read_job(self, job: str, *, tenant: str) -> Job | None:
         self._check()
