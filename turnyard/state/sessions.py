@@ -9,6 +9,7 @@ import orjson
 
 from turnyard.records.approvals import approval_id
 from turnyard.records.ids import session_key, store_key
+from turnyard.state.calls import read_progress
 from turnyard.state.reads import reading, text
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ SHOWN_STATE = {"idle": "idle", "ready": "ready", "assigned": "ready", "running":
 class ParkedCall:
     """A call that waits outside, or a delay, which has no tool. `deadline_ms` is None when its row does not say.
 
-    `request` is what people are asked; with it `approval` is the id by which they answer.
+    `request` is what people are asked; with it `approval` is the id by which they answer. `progress` is what its task last said
+    of it: {"fraction", "note", "at"} (ms), None when it said nothing.
     """
 
     call: str
@@ -32,6 +34,7 @@ class ParkedCall:
     since_ms: int | None = None
     approval: str | None = None
     request: dict[str, Any] = field(default_factory=dict[str, Any])
+    progress: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +150,7 @@ async def _call(shard: Shard, store: str, row: dict[str, Any], asked: bytes | No
         since_ms=int(since) if since else None,
         approval=approval_id(shard.n, store, row["c"]) if of_people else None,
         request=orjson.loads(asked) if of_people and asked else {},
+        progress=read_progress(await shard.redis.hget(shard.keys.calls(store), f"{row['c']}:g")) if row.get("pg") else None,
     )
 
 
