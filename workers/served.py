@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from turnyard.app import load_app
 from turnyard.app.calls import Hands, Surroundings, time_of
 from turnyard.app.models import open_models
+from turnyard.blobs import open_blobs
 from turnyard.errors import ConfigError, StoreUnavailable
 from turnyard.fence import lifted_fence
 from turnyard.ports import Delta
@@ -90,6 +91,8 @@ class Apps:
             StoreUnavailable: the server did not answer; call it again with a fresh stack.
         """
         served: dict[str, Served] = {}
+        blobs = open_blobs(self.settings, clock=clock, yard=yard)
+        stack.push_async_callback(blobs.aclose)
         deps: dict[str, Any] = {}
         for app in self.loaded:
             deps |= await stack.enter_async_context(app.running())
@@ -101,6 +104,8 @@ class Apps:
             manifest = await agents.publish(yard, agent.manifest())
             around = Surroundings(
                 version=manifest.version,
+                blobs=blobs,
+                output_bytes=options.limits.output_bytes,
                 urls=self._urls,
                 report=self._reporter(feed),
                 cancelled=self._cancelled,
