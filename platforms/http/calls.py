@@ -35,10 +35,10 @@ _NO_CALL = "no such call"
 
 @router.post("/calls/{token}", response_model=None)
 async def callback(token: str, request: Request, desk: At) -> Response:
-    """Take a vendor's answer as it is: its body, of any type, is the result of the call."""
+    """Take a vendor's answer as it is, of any type: the result of the call, or what its tool makes a result of (`outcome` raw)."""
     raw = await desk.raw(request)
     body = {"content": scrub(raw.decode("utf-8", "replace")), "is_error": False}
-    return await _settle(request, desk, token, outcome="result", body=body)
+    return await _settle(request, desk, token, outcome="raw", body=body)
 
 
 @router.post("/outcomes/{token}", openapi_extra=body_of(OutcomeRequest), response_model=None)
@@ -75,7 +75,9 @@ async def _settle(request: Request, desk: Desk, token: str, *, outcome: str, bod
         desk.strangers.wrong(address)
         raise NotFound(_NO_CALL)
     raise_refusal(accepted)
-    return reply({"object": "outcome", "call": call, "outcome": outcome, "repeated": accepted.code == "duplicate"})
+    # What came raw is the result itself, unless the call's tool is still to read it.
+    told = "result" if outcome == "raw" and accepted.entry != "raw" else outcome
+    return reply({"object": "outcome", "call": call, "outcome": told, "repeated": accepted.code == "duplicate"})
 
 
 async def _fitting(desk: Desk, where: tuple[int, str, str, str], body: dict[str, Any], *, raw: bool) -> dict[str, Any]:

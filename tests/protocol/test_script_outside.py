@@ -507,6 +507,7 @@ async def test_what_a_task_reports_stands_beside_its_row_until_the_call_ends(sce
     await pass_to(scene, 5_000)
     await scene.begin_row(view, made.id, owner=lifter)
     length = len(await scene.log())
+    await ingress.follow(scene.yard, view.session, 60)
     for i in range(3):
         assert await calls.report(shard, view.store, made.id, owner=lifter, task="task-1", fraction=i / 4, note=f"frame {i}")
     assert len(await scene.log()) == length
@@ -520,6 +521,8 @@ async def test_what_a_task_reports_stands_beside_its_row_until_the_call_ends(sce
     assert (why.code, why.facts["progress"]) == ("lifted_running", said)
     assert "lifted tool tool0 looks again" in why.detail
     assert "at 50% frame 2" in why.detail
+    told = [fields[b"b"].decode() for _, fields in await shard.redis.xrange(shard.keys.live(view.store))]
+    assert [read_progress(text) for text in told] == [(made.id, i / 4, f"frame {i}") for i in range(3)]
     assert not await calls.report(shard, view.store, made.id, owner=lifter, task="task-2", note="not mine")
     await scene.outcome(view, made.id, owner=lifter, task="task-1")
     assert not await calls.report(shard, view.store, made.id, owner=lifter, task="task-1", note="too late")

@@ -128,16 +128,17 @@ async def _parked(shard: Shard, store: str) -> list[ParkedCall]:
     names = [c for c in text(await shard.redis.hget(key, "_")).split(",") if c]
     if not names:
         return []
-    found: list[bytes | None] = await shard.redis.hmget(key, [*names, *(f"{name}:q" for name in names)])
+    fields = [name + suffix for name in names for suffix in ("", ":q", ":g")]
+    found: list[bytes | None] = await shard.redis.hmget(key, fields)
     calls: list[ParkedCall] = []
-    for raw, asked in zip(found[: len(names)], found[len(names) :], strict=True):
+    for raw, asked, said in zip(found[::3], found[1::3], found[2::3], strict=True):
         row: dict[str, Any] = orjson.loads(raw) if raw else {}
         if row.get("s") == "parked" and not row.get("o"):
-            calls.append(await _call(shard, store, row, asked))
+            calls.append(await _call(shard, store, row, asked, said))
     return calls
 
 
-async def _call(shard: Shard, store: str, row: dict[str, Any], asked: bytes | None) -> ParkedCall:
+async def _call(shard: Shard, store: str, row: dict[str, Any], asked: bytes | None, said: bytes | None) -> ParkedCall:
     tool, called_ms = await _tool(shard, store, row["q"]) if "q" in row else ("", None)
     of_people = row["k"] in ("approval", "question")
     since = row.get("si") or called_ms
@@ -150,7 +151,7 @@ async def _call(shard: Shard, store: str, row: dict[str, Any], asked: bytes | No
         since_ms=int(since) if since else None,
         approval=approval_id(shard.n, store, row["c"]) if of_people else None,
         request=orjson.loads(asked) if of_people and asked else {},
-        progress=read_progress(await shard.redis.hget(shard.keys.calls(store), f"{row['c']}:g")) if row.get("pg") else None,
+        progress=read_progress(said),
     )
 
 
