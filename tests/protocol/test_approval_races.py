@@ -187,8 +187,8 @@ async def test_a_message_of_the_asker_takes_its_place_and_the_refusal_stands_bef
 async def test_a_message_of_somebody_else_waits_behind_what_is_asked(scene: Scene, kind: str) -> None:
     owner = await scene.worker()
     view, (name,) = await asked(scene, owner, kind=kind)
-    for more in ({"user": "bob"}, {"user": "ann", "asker": False}, {"user": ""}):
-        await scene.say("me too", **more)
+    for user, asker in (("bob", True), ("ann", False), ("", True)):
+        await scene.say("me too", user=user, asker=asker)
     await scene.dispatch()
     assert (await scene.state(), await listed(scene), await told(scene)) == ("parked", [name], [])
     await decide(scene, view, name, DENY)
@@ -270,26 +270,37 @@ async def test_pages_of_what_waits_go_on_where_the_one_before_ended_whatever_was
     assert (await approvals.pending(scene.yard, "other")).items == ()
 
 
+async def somebody_else_writes(scene: Scene) -> None:
+    await test_a_message_of_somebody_else_waits_behind_what_is_asked(scene, "approval")
+
+
+async def every_second_racer_is_late(scene: Scene) -> None:
+    await test_of_an_answer_the_deadline_a_newer_message_and_a_cancel_the_first_one_wins(scene, "cancelled allow timeout superseded")
+
+
+REFUSED = "  if r.o then return {r.o == 'timeout' and 'expired' or 'conflict', 0, r.o} end\n"
 BROKEN: dict[str, Broken] = {
-    "anybody takes it back": (
-        test_a_message_of_somebody_else_waits_behind_what_is_asked,
-        *("if gives_way(r, wrote) then settle", "if true then settle"),
-    ),
+    "anybody takes it back": (somebody_else_writes, *("if gives_way(r, wrote) then settle", "if true then settle")),
     "nobody but the asker takes it back": (
         test_a_message_of_somebody_else_takes_the_place_of_what_anyone_may_take_back,
         *("return r.any == 1 or wrote.asker", "return wrote.asker"),
+    ),
+    "nobody known is nobody": (
+        test_what_nobody_knows_the_asker_of_gives_way_to_any_message_that_may_be_his,
+        *("(asker == '' or wrote.askers[asker])", "wrote.askers[asker]"),
+    ),
+    "a decision counts after the end": (every_second_racer_is_late, REFUSED, ""),
+    "an answer of another call": (
+        test_approvals_that_are_given_in_reverse_order_reach_their_own_calls,
+        *("c .. ':d') or nil end", "pending(h)[1] .. ':d') or nil end"),
+    ),
+    "a decision dies with its worker": (
+        test_a_decision_after_its_worker_died_is_carried_out_by_another_once,
+        *("  r.s, r.aw = 'allowed', 0\n", "  r.s, r.aw = 'started', 0\n"),
     ),
 }
 
 
 @pytest.mark.parametrize("rule", BROKEN)
 async def test_the_rules_of_races_are_what_these_tests_see(clean: str, monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
-    walk, was, becomes = BROKEN[rule]
-    await snaps(clean, monkeypatch, (_on_approvals(walk), was, becomes))
-
-
-def _on_approvals(walk: Any) -> Callable[[Scene], Awaitable[None]]:
-    async def on(scene: Scene) -> None:
-        await (walk(scene, "approval") if walk.__code__.co_argcount == 2 else walk(scene))
-
-    return on
+    await snaps(clean, monkeypatch, BROKEN[rule])
