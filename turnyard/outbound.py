@@ -11,6 +11,7 @@ import asyncio
 import ipaddress
 import re
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -96,11 +97,19 @@ class Rules:
 class Guard(httpx.AsyncBaseTransport):
     """A transport that goes only where `rules` allow. Each request has a connection of its own."""
 
-    def __init__(self, rules: Rules, *, resolve: Resolve | None = None, inner: httpx.AsyncBaseTransport | None = None) -> None:
+    def __init__(
+        self,
+        rules: Rules,
+        *,
+        resolve: Resolve | None = None,
+        tls: ssl.SSLContext | None = None,
+        inner: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
         self._rules = rules
         self._resolve = resolve or resolve_name
         # no connection is kept: one to an address may have been made for another name
-        self._inner = inner or httpx.AsyncHTTPTransport(limits=httpx.Limits(max_keepalive_connections=0), trust_env=False)
+        limits = httpx.Limits(max_keepalive_connections=0)
+        self._inner = inner or httpx.AsyncHTTPTransport(verify=tls or True, limits=limits, trust_env=False)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request to an address that was checked.
@@ -143,9 +152,13 @@ class Fetched:
     cut: bool = False
 
 
-def open_client(rules: Rules, *, resolve: Resolve | None = None) -> httpx.AsyncClient:
-    """Return a client that goes only where `rules` allow, follows no redirect, and takes no proxy or password from its surroundings."""
-    return httpx.AsyncClient(transport=Guard(rules, resolve=resolve), trust_env=False, timeout=rules.timeout_s, follow_redirects=False)
+def open_client(rules: Rules, *, resolve: Resolve | None = None, tls: ssl.SSLContext | None = None) -> httpx.AsyncClient:
+    """Return a client that goes only where `rules` allow, follows no redirect, and takes no proxy or password from its surroundings.
+
+    `tls` says whose certificates are trusted, None meaning those of the package certifi; whoever makes many clients makes it once.
+    """
+    guard = Guard(rules, resolve=resolve, tls=tls)
+    return httpx.AsyncClient(transport=guard, trust_env=False, timeout=rules.timeout_s, follow_redirects=False)
 
 
 async def fetch(

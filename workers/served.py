@@ -6,6 +6,7 @@ cancelled) is found through the turn that runs in the current context.
 
 from __future__ import annotations
 
+import contextlib
 from contextvars import ContextVar
 from dataclasses import dataclass
 from secrets import token_hex
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from turnyard.app import load_app
 from turnyard.app.calls import Hands, Surroundings, time_of
 from turnyard.app.models import open_models
-from turnyard.blobs import open_blobs
+from turnyard.backoff import Backoff
 from turnyard.errors import ConfigError, StoreUnavailable
 from turnyard.fence import lifted_fence
 from turnyard.ports import Delta
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from turnyard.app import Agent, App
     from turnyard.app.agent import DecodeState
-    from turnyard.app.calls import Notify
+    from turnyard.app.calls import Notify, Say
     from turnyard.app.toolbox import Toolbox
     from turnyard.lifted import LiftedTask
     from turnyard.ports import Clock
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
 
     from .feed import Feed
     from .options import Options
+
+
+_SAY_AGAIN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +95,6 @@ class Apps:
             StoreUnavailable: the server did not answer; call it again with a fresh stack.
         """
         served: dict[str, Served] = {}
-        blobs = open_blobs(self.settings, clock=clock, yard=yard)
-        stack.push_async_callback(blobs.aclose)
         deps: dict[str, Any] = {}
         for app in self.loaded:
             deps |= await stack.enter_async_context(app.running())
@@ -104,13 +106,12 @@ class Apps:
             manifest = await agents.publish(yard, agent.manifest())
             around = Surroundings(
                 version=manifest.version,
-                blobs=blobs,
-                output_bytes=options.limits.output_bytes,
                 urls=self._urls,
                 report=self._reporter(feed),
                 cancelled=self._cancelled,
                 older=self._older,
                 notify=_notifier(yard, agent),
+                say=_speaker(yard, clock),
             )
             box = await stack.enter_async_context(agent.toolbox(clock=clock).opened())
             means = agent.means(models, Hands(agent.name, box, deps[agent.name], around), on_delta=feed.say)
@@ -161,6 +162,19 @@ class Apps:
             for agent in app:
                 found[agent.name] = (await stack.enter_async_context(agent.toolbox().opened()), deps[agent.name])
         return Bench(found)
+
+
+def _speaker(yard: Yard, clock: Clock) -> Say:
+    async def say(head: Mapping[str, str], turn: str, call: str, event: str, text: str) -> None:
+        backoff = Backoff(first_s=0.1)
+        for _ in range(_SAY_AGAIN):
+            with contextlib.suppress(StoreUnavailable):
+                await ingress.say(yard, head.get("tenant", ""), head.get("session", ""), text, event=event, turn=turn, call=call)
+                return
+            await clock.sleep(backoff.next_s())
+        await ingress.say(yard, head.get("tenant", ""), head.get("session", ""), text, event=event, turn=turn, call=call)
+
+    return say
 
 
 def _notifier(yard: Yard, agent: Agent) -> Notify:

@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -291,10 +292,10 @@ async def test_an_answer_that_takes_too_long_is_given_up(said: bytes) -> None:
         await reader.read()
 
     async with serving(answer) as port:
-        rules = Rules(networks=("127.0.0.0/8",), ports=frozenset({port}), http=True, timeout_s=0.1)
-        async with open_client(rules) as http:
-            with pytest.raises(OutboundFailed, match=r"no complete answer|Timeout"):
-                await fetch(http, "GET", f"http://127.0.0.1:{port}/", rules=rules)
+        patient = Rules(networks=("127.0.0.0/8",), ports=frozenset({port}), http=True)
+        async with open_client(patient) as http:  # which would go on as long as a byte comes now and then
+            with pytest.raises(OutboundFailed, match="no complete answer"):
+                await fetch(http, "GET", f"http://127.0.0.1:{port}/", rules=replace(patient, timeout_s=0.05))
 
 
 @pytest.mark.parametrize(

@@ -9,18 +9,16 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from turnyard.app.toolbox import Toolbox
-from turnyard.engine.effects import READ_ENTRY, AskApproval, Parked, RunTool, ToolResult
-from turnyard.engine.middleware import Ran
+from turnyard.engine.effects import READ_ENTRY, Parked, RunTool, ToolResult
 from turnyard.engine.stubs import Stretch, read_arguments, read_entry
 from turnyard.errors import NotFound, TurnyardError
 from turnyard.fence import turn_fence
 from turnyard.ports import Blobs
 from turnyard.records.commit import Row, TurnView
 from turnyard.records.log import RESULT, USER, LogRecord
-from turnyard.text import OUTPUT_BYTES
+from turnyard.text import OUTPUT_BYTES, bound
 from turnyard.tools.context import CallUrls, ToolContext
 from turnyard.tools.files import Files
-from turnyard.tools.policy import judgement_of
 from turnyard.tools.runtime import ToolOutcome, run_tool
 from turnyard.tools.spill import shown_text
 from turnyard.tools.tool import Tool
@@ -29,11 +27,11 @@ log = logging.getLogger("turnyard.app")
 
 AnyTool = Tool[..., Any]
 Report = Callable[[str, float, str], Awaitable[None]]
-Say = Callable[[TurnView, str, str, str], Awaitable[None]]
+Say = Callable[[Mapping[str, str], str, str, str, str], Awaitable[None]]
 Notify = Callable[[Mapping[str, str], str, str, str], Awaitable[None]]
 
 
-async def _unsaid(_view: TurnView, _call: str, _event: str, _text: str) -> None:
+async def _unsaid(_head: Mapping[str, str], _turn: str, _call: str, _event: str, _text: str) -> None:
     """Drop a message: nobody reads along."""
 
 
@@ -63,7 +61,7 @@ class Surroundings:
     """What a call may reach beyond its arguments, wherever it runs.
 
     `urls` gives the URLs at which a parked call is answered, by call id; `report` passes progress on to followers;
-    `say` shows the user a message now, by an id that makes it one however often it is said (view, call, id, text);
+    `say` tells the user something now (head, turn, call, event id, text), once however often the event comes;
     `older` reads an entry of the session's log that the turn does not show any more, None when there is none.
     `notify` leaves a notice in the session of a head, also when the call is over.
     With `keeps` what a call still gives when it is stopped is its result. `blobs` keeps files, None where nothing does; a result
@@ -91,7 +89,7 @@ class Hands:
     deps: Any
     around: Surroundings = field(default_factory=Surroundings)
 
-    async def run(self, view: TurnView, effect: RunTool) -> Ran:
+    async def run(self, view: TurnView, effect: RunTool) -> ToolResult | Parked:
         """Run one call; never raises, except CancelledError when this task is cancelled, and it gives no result."""
         tool = self.toolbox.get(effect.name)
         if tool is None and effect.name == READ_ENTRY:
@@ -133,15 +131,15 @@ class Hands:
         shown = await shown_text(result.content, files, name=f"{effect.name}-{effect.row.call}.txt", limit_bytes=self.around.output_bytes)
         return replace(result, content=shown.content, ref=shown.ref, size=shown.size)
 
-    def context(self, view: TurnView, row: Row, key: str, tool: AnyTool | None = None) -> ToolContext[Any]:
-        """Return the context of a call; with its `tool` that has the call's URLs."""
+    def context(self, view: TurnView, row: Row, key: str, tool: AnyTool) -> ToolContext[Any]:
+        """Return the context of a call."""
         head, around, call = view.head, self.around, row.call
 
         async def report(fraction: float, note: str) -> None:
             await around.report(call, fraction, note)
 
         async def say(event: str, text: str) -> None:
-            await around.say(view, call, event, text)
+            await around.say(head, view.turn, call, event, text)
 
         async def notify(text: str, group: str, key: str) -> None:
             await around.notify(head, text, group, key)
@@ -161,8 +159,8 @@ class Hands:
             approved=row.decision == "allow",
             metadata=_metadata(view),
             platform=head.get("platform") or "http",
-            expires_at=time_of(view.now_ms) + tool.park if tool is not None and tool.park else None,
-            urls=around.urls(call) if tool is not None and tool.kind == "callback" else None,
+            expires_at=time_of(view.now_ms) + tool.park if tool.park else None,
+            urls=around.urls(call) if tool.kind == "callback" else None,
             files=Files(around.blobs, head.get("tenant", "")),
             report=report,
             say=say,
@@ -176,16 +174,15 @@ def time_of(at_ms: int) -> datetime:
     return datetime.fromtimestamp(at_ms / 1000, UTC)
 
 
-def read_outcome(outcome: ToolOutcome) -> Ran:
+def read_outcome(outcome: ToolOutcome) -> ToolResult | Parked:
     """Return what the engine has to know of what a tool brought."""
-    if outcome.asks is not None:
-        return AskApproval(judgement_of(outcome.asks))
     if outcome.park is None:
         whole: dict[str, Any] = {"ref": outcome.ref, "size": outcome.size, "media_type": outcome.media_type}
         return ToolResult(outcome.content, outcome.is_error, outcome.closes, details=outcome.details, **whole)
     park = outcome.park
     request = park.request if park.poll is not None else None
-    return Parked(outcome.content, park.expires_in_ms, awaited=park.wait, poll_ms=park.poll_ms, request=request)
+    ripe = None if park.ripe is None else {"content": bound(park.ripe, OUTPUT_BYTES), "is_error": False}
+    return Parked(outcome.content, park.expires_in_ms, awaited=park.wait, poll_ms=park.poll_ms, request=request, ripe=ripe)
 
 
 def _metadata(view: TurnView) -> dict[str, str]:

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 from turnyard.app.calls import Hands, Surroundings
 from turnyard.app.children import spawner
 from turnyard.app.models import ModelSpec, open_models
-from turnyard.blobs import open_memory
-from turnyard.engine.effects import RunTool
 from turnyard.engine.local import LocalSession
 from turnyard.engine.local_agent import LocalAgent, Wires
 from turnyard.engine.memory import MemorySession
@@ -19,11 +17,9 @@ from turnyard.engine.options import Options, Settings
 from turnyard.engine.registry import Converter
 from turnyard.engine.runner import Means, Spawn
 from turnyard.errors import ConfigError
-from turnyard.ports import Blobs, Clock
+from turnyard.ports import Clock
 from turnyard.records.commit import TurnView
-from turnyard.records.log import LogRecord
-from turnyard.tools.files import Files
-from turnyard.tools.spill import shown_body
+from turnyard.records.log import SENT, LogRecord
 
 if TYPE_CHECKING:
     from turnyard.app.agent import Agent
@@ -67,37 +63,28 @@ def open_local(
     roles: Mapping[str, Converter],
     session: str = "local",
     depth: int = 0,
-    blobs: Blobs | None = None,
 ) -> LocalSession:
     """Return a session of `agent` that is kept in memory. `given` holds the deps, if they are not the app's own.
 
-    `depth` is how many calls of other agents lie above it. `blobs` keeps its files; None: a store of its own, in memory.
+    `depth` is how many calls of other agents lie above it.
     """
     agent.check()
     head = {"tenant": "default", "session": session, "agent": agent.name, "user": user, "platform": "local"}
     settings = Settings(tuple(models), agent.options.instructions, (*agent.tools.values(), *agent.providers), None)
     memory = MemorySession(clock, head)
-    kept = blobs or open_memory(clock)
-    place = _Place(_Deps(agent, given), clock, Wires(), _spawner(agent, clock, depth, kept), memory, kept)
+    place = _Place(_Deps(agent, given), clock, Wires(), _spawner(agent, clock, depth), memory)
     return LocalSession(_local_agent(agent, settings, place), memory, options=options, roles={**agent.options.roles, **roles})
 
 
-def _spawner(agent: Agent, clock: Clock, depth: int, blobs: Blobs) -> Spawn:
-    """Return what opens sessions for the calls of `agent` that ask other agents, with the same files."""
+def _spawner(agent: Agent, clock: Clock, depth: int) -> Spawn:
+    """Return what opens sessions for the calls of `agent` that ask other agents."""
 
     def open_child(child: Agent, session: str, user: str) -> LocalSession:
         models, given = child.chosen()
         more: dict[str, Any] = {"options": Options(), "roles": {}, "session": session, "depth": depth + 1}
-        return open_local(child, models=models, given=given, clock=clock, user=user, blobs=blobs, **more)
+        return open_local(child, models=models, given=given, clock=clock, user=user, **more)
 
-    spawn, most = spawner(agent, open_child, depth=depth), agent.options.limits.output_bytes
-
-    async def bounded(view: TurnView, effect: RunTool) -> tuple[str, dict[str, Any]]:
-        outcome, body = await spawn(view, effect)
-        files = Files(blobs, view.head.get("tenant", ""))
-        return outcome, await shown_body(body, files, name=f"answer-{effect.row.call}.txt", limit_bytes=most)
-
-    return bounded
+    return spawner(agent, open_child, depth=depth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +96,16 @@ class _Place:
     wires: Wires
     spawn: Spawn
     memory: MemorySession
-    blobs: Blobs
 
     async def older(self, view: TurnView, seq: int) -> LogRecord | None:
         """Return an entry of the log, also one that a summary stands for; None when there is none."""
         del view
         return next((r for r in self.memory.log if r.seq == seq and r.is_entry), None)
+
+    async def say(self, head: Mapping[str, str], turn: str, call: str, event: str, text: str) -> None:
+        """Write down what a tool told the user."""
+        del head, event
+        self.memory.append(LogRecord(0, SENT, turn=turn, call=call, body={"text": text, "call": call}))
 
     async def notify(self, head: Mapping[str, str], text: str, group: str, key: str) -> None:
         """Leave a notice in the session."""
@@ -126,8 +117,14 @@ def _local_agent(base: Agent, settings: Settings, place: _Place) -> LocalAgent:
     """Return what a session needs of the agent `base` under these settings."""
     agent = _variant(base, settings)
     box = agent.toolbox(clock=place.clock)
-    wires: dict[str, Any] = {"report": place.wires.report, "cancelled": place.wires.stopping, "older": place.older, "notify": place.notify}
-    around = Surroundings(**wires, keeps=True, blobs=place.blobs, output_bytes=agent.options.limits.output_bytes)
+    wires: dict[str, Any] = {
+        "report": place.wires.report,
+        "cancelled": place.wires.stopping,
+        "older": place.older,
+        "notify": place.notify,
+        "say": place.say,
+    }
+    around = Surroundings(**wires, keeps=True)
 
     @asynccontextmanager
     async def scope() -> AsyncGenerator[Means]:

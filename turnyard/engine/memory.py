@@ -64,6 +64,7 @@ class CallRow:
     answered: bool = False
     deadline_ms: int | None = None
     correlation: str | None = None
+    ripe: dict[str, Any] | None = None
 
     @property
     def only_wakes(self) -> bool:
@@ -248,12 +249,16 @@ class MemorySession:
         return True
 
     def expire(self) -> list[str]:
-        """Give up the calls whose time is over, and return them; end the delays that are over, which wakes their turn."""
+        """Give up the calls whose time is over, and return them; end the delays that are over, which wakes their turn.
+
+        One that only waited for its time has its result then.
+        """
         due = [r for r in self.waiting if r.deadline_ms is not None and r.deadline_ms <= self.clock.now_ms()]
         for row in due:
-            self.settle(row, "timeout", None)
+            outcome = "timeout" if row.ripe is None else "result"
+            self.settle(row, outcome, row.ripe)
             if not row.awaited:
-                self.inbox.append(Item("note", wake=True, body={}, call=row.call, outcome="timeout"))
+                self.inbox.append(Item("note", wake=True, body=row.ripe or {}, call=row.call, outcome=outcome))
         self.wake()
         return [row.call for row in due if not row.only_wakes]
 

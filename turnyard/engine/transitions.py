@@ -211,6 +211,7 @@ def _park_row(s: MemorySession, row: CallRow, park: Park) -> None:
     row.kind, row.state, row.request = kind, "parked", park.request
     row.deadline_ms = s.clock.now_ms() + park.deadline_ms
     row.awaited = row.awaited or park.awaited
+    row.ripe = park.ripe
     row.demoted = row.demoted or (park.task is not None and not park.awaited)
 
 

@@ -6,7 +6,6 @@ brought becomes the outcome of the call's row, where the first one stands, so th
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -183,13 +182,8 @@ async def stop_child(yard: Yard, asked: ChildCall, *, cause: Cause) -> None:
     await cancel_job(yard, asked.job(len(yard.shards)), tenant=asked.tenant, cause=cause, cascade=True)
 
 
-Bounded = Callable[[str, str, dict[str, Any]], Awaitable[dict[str, Any]]]
-
-
-async def tell_parent(yard: Yard, job: str, *, tenant: str, parent: str, bounded: Bounded | None = None) -> None:
+async def tell_parent(yard: Yard, job: str, *, tenant: str, parent: str) -> None:
     """Give a call its outcome: what the job that worked for it came to. The first outcome stands.
-
-    `bounded` makes of (tenant, call, body) the body that the row is to hold; None: as it is.
 
     Raises:
         StoreUnavailable: nothing is known to have been told; tell it again.
@@ -199,7 +193,6 @@ async def tell_parent(yard: Yard, job: str, *, tenant: str, parent: str, bounded
         return
     shard, store, call = ids.read_child_parent(parent)
     outcome, body = outcome_of(found)
-    body = body if bounded is None else await bounded(tenant, call, body)
     await _settle(yard, shard, store, call, outcome=outcome, body=body)
 
 

@@ -153,6 +153,9 @@ class ToolContext(Generic[D]):
 
         It is kept in the session. A tool that is run again after a crash and sends the same number of messages in the same order
         has each of them said once. The model does not see them.
+
+        Raises:
+            StoreUnavailable: the server stayed away; it is not known whether it was said.
         """
         said = bound(text, SENT_BYTES)
         if said.strip():

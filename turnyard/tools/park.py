@@ -21,7 +21,8 @@ class Park:
     `note` is what the model is told meanwhile. `expires_in` shortens the time the tool was declared with (None: that
     time). With `wait` the turn stops until the result is there; otherwise the model goes on. `poll` is how long after
     this the tool's `@tool.poll` function looks for the result, and again each time it finds none (None: it does not
-    look); `state` is JSON that it is given, to know where. Both durations are timedelta or seconds.
+    look); `state` is JSON that it is given, to know where. `ripe` is the result once the time is over, where that is no failure
+    (None: it is a timeout); any tool may park like that. The durations are timedelta or seconds.
     """
 
     note: str = ""
@@ -29,6 +30,7 @@ class Park:
     wait: bool = False
     poll: timedelta | float | None = None
     state: Any = None
+    ripe: str | None = None
 
     @property
     def expires_in_ms(self) -> int | None:

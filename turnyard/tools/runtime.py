@@ -187,7 +187,7 @@ def _decoded(data: bytes) -> str | None:
 def _parked(tool: Tool[..., Any], park: Park) -> ToolOutcome:
     if park.poll is not None and tool.poller is None:
         raise RuntimeError(f"tool {tool.name} returned Park(poll=...) and nobody polls it: give it a function by @{tool.name}.poll")
-    if park.poll is None and tool.kind != "callback":
+    if park.poll is None and park.ripe is None and tool.kind != "callback":
         raise RuntimeError(f"tool {tool.name} returned Park but is not declared with @tool(park=...)")
     if park.poll is not None:
         _ = park.request  # what cannot be kept is an error of the tool, now

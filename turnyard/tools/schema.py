@@ -22,6 +22,7 @@ from typing_extensions import TypedDict
 
 from turnyard.errors import ConfigError, InvalidInput
 from turnyard.text import scrub_tree
+from turnyard.tools.truths import misplaced, numbered
 
 MAX_FAULTS = 10
 _MAX_WHERE_CHARS = 100
@@ -36,11 +37,15 @@ _UNFIT = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL, i
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """The arguments of one tool: `schema` is what the model sees; `check` is what a call goes through."""
+    """The arguments of one tool: `schema` is what the model sees; `check` is what a call goes through.
+
+    Not `closed` are those with a model that takes what it does not know; `numbered` those with an enumeration of numbers.
+    """
 
     schema: dict[str, Any]
     adapter: TypeAdapter[dict[str, Any]]
     closed: bool
+    numbered: bool = False
 
     def check(self, given: object) -> dict[str, Any]:
         """Return the arguments as Python values, by name.
@@ -50,9 +55,13 @@ class Arguments:
         """
         value = unwrapped(given)
         try:
-            return self._validate(value)
+            values = self._validate(value)
         except ValidationError as error:
             faults = error.errors(include_url=False, include_input=False, include_context=False)
+        else:
+            faults = misplaced(value, self._validate) if self.numbered else []
+            if not faults:
+                return values
         if any(f["type"] == "int_type" for f in faults):
             try:
                 return self._validate(_whole(value))
@@ -93,7 +102,7 @@ def arguments_of(function: Callable[..., Any], *, skip: frozenset[str], describe
     except PydanticUserError as error:
         raise ConfigError(f"tool {beneath(function).__name__}: an argument has a type that cannot be JSON: {error.message}") from error
     closed = not _any_open(schema)
-    return Arguments(_tidy(_with_defaults(schema, parameters), closed=closed), adapter, closed)
+    return Arguments(_tidy(_with_defaults(schema, parameters), closed=closed), adapter, closed, numbered(schema))
 
 
 def _filled(function: object) -> frozenset[str]:

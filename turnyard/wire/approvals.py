@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from turnyard import errors
 from turnyard.errors import InvalidInput, NotFound
-from turnyard.records.approvals import Approval, Decided, Decision
+from turnyard.records.approvals import Approval, Decision
 from turnyard.records.input import check_id
 from turnyard.text import scrub
 from turnyard.wire.edge import Edge
@@ -40,6 +40,14 @@ class Verdict:
     answer: Answer | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """An approval after a decision; `repeated`: the same one had been given before, and that one stands."""
+
+    approval: Approval
+    repeated: bool
+
+
 class Unfit(InvalidInput):
     """The arguments do not fit the tool: correct each of `errors` and send them again."""
 
@@ -58,8 +66,7 @@ async def list_approvals(
         NotFound: the session that is asked for does not exist.
     """
     if session is None:
-        page = await edge.pending_approvals(tenant=tenant, limit=limit, after=after)
-        return page.items, page.next
+        return await edge.pending_approvals(tenant=tenant, limit=limit, after=after)
     view = await edge.read_session(session, tenant=tenant)
     if view is None:
         raise NotFound(f"no session {session!r}: check the id")
@@ -79,10 +86,8 @@ async def find_approval(edge: Edge, approval: str, *, tenant: str) -> Approval:
     return found
 
 
-async def decide_approval(edge: Edge, approval: str, verdict: Verdict, *, tenant: str) -> tuple[Approval, bool]:
-    """Decide an approval or answer a question; return it, and whether the same had been said before.
-
-    The first decision stands, and the same one again changes nothing.
+async def decide_approval(edge: Edge, approval: str, verdict: Verdict, *, tenant: str) -> Decided:
+    """Decide an approval or answer a question; the first decision stands, and the same one again changes nothing.
 
     Raises:
         NotFound: there is none of this tenant.
@@ -92,31 +97,29 @@ async def decide_approval(edge: Edge, approval: str, verdict: Verdict, *, tenant
         Expired: its time is over.
     """
     asked = await find_approval(edge, approval, tenant=tenant)
-    decided = await edge.decide(approval, await _decision(edge, asked, verdict), tenant=tenant)
-    if decided.code not in ("accepted", "duplicate") or decided.approval is None:
-        raise _refusal(decided, asked)
-    return decided.approval, decided.code == "duplicate"
+    decision = await _decision(edge, asked, verdict)
+    code = await edge.decide(approval, decision, tenant=tenant)
+    refusal = _REFUSALS.get(code)
+    if refusal is not None:
+        raise _refused(refusal, asked)
+    return Decided(await find_approval(edge, approval, tenant=tenant), repeated=code == "duplicate")
 
 
-def _refusal(decided: Decided, asked: Approval) -> errors.TurnyardError:
-    match decided.code:
-        case "not_approver":
-            own = "" if asked.self_approve else "; whoever asked for it may not"
-            return errors.NotApprover(f"this may be decided by {', '.join(asked.approvers) or 'anybody who says who they are'}{own}")
-        case "expired":
-            return errors.Expired("its time is over: the model was told that nobody decided")
-        case "conflict":
-            return errors.AlreadyDecided(_what_stands(decided.approval or asked))
-        case _:
-            return NotFound(NO_APPROVAL)
+_REFUSALS: dict[str, type[errors.TurnyardError]] = {
+    "conflict": errors.AlreadyDecided,
+    "expired": errors.Expired,
+    "gone": errors.NotFound,
+    "not_approver": errors.NotApprover,
+}
 
 
-def _what_stands(approval: Approval) -> str:
-    """Return what became of an approval that cannot be decided any more."""
-    by = (approval.decided or {}).get("by")
-    if by:
-        return f"{by} decided this first: it is {approval.state}"
-    return f"it is {approval.state}: nobody's decision is waited for any more"
+def _refused(refusal: type[errors.TurnyardError], asked: Approval) -> errors.TurnyardError:
+    if refusal is errors.NotFound:
+        return errors.NotFound(NO_APPROVAL)
+    if refusal is errors.NotApprover:
+        own = "" if asked.self_approve else "; whoever asked for it may not"
+        return errors.NotApprover(f"this may be decided by {', '.join(asked.approvers) or 'anybody who says who they are'}{own}")
+    return refusal()
 
 
 async def _decision(edge: Edge, asked: Approval, verdict: Verdict) -> Decision:
@@ -140,11 +143,14 @@ async def _decision(edge: Edge, asked: Approval, verdict: Verdict) -> Decision:
 
 
 def _of_question(asked: Approval, verdict: Verdict) -> Decision:
-    if verdict.decision != "answer":
-        raise InvalidInput("this is a question: answer it", pointer="/decision")
+    if verdict.decision == "allow":
+        raise InvalidInput("this is a question: answer it, or deny it to say that there will be no answer", pointer="/decision")
     if verdict.input is not None or verdict.scope != "once":
         raise InvalidInput("a question has no arguments and is answered once", pointer="/input" if verdict.input is not None else "/scope")
-    return Decision(decision="answer", by=check_id(verdict.user, pointer="/user"), answer=read_answer(asked, verdict.answer))
+    by = check_id(verdict.user, pointer="/user")
+    if verdict.decision == "deny":
+        return Decision(decision="deny", by=by, reason=scrub(verdict.reason)[:MAX_REASON_CHARS] if verdict.reason else None)
+    return Decision(decision="answer", by=by, answer=read_answer(asked, verdict.answer))
 
 
 def read_answer(asked: Approval, answer: Answer | None) -> str | list[str]:
@@ -166,19 +172,16 @@ def read_answer(asked: Approval, answer: Answer | None) -> str | list[str]:
 
 def _chosen(asked: Approval, item: Choice, pointer: str) -> str:
     labels = asked.options
-    if isinstance(item, int):
-        if not 1 <= item <= len(labels):
+    said = str(item).strip()
+    if isinstance(item, int) or (labels and said.isascii() and said.isdigit() and len(said) < len("1000")):
+        if not 1 <= int(said) <= len(labels):
             raise InvalidInput(
                 f"the options are numbered from 1 to {len(labels)}" if labels else "this question has no options", pointer=pointer
             )
-        return labels[item - 1]
-    said = item.strip()
+        return labels[int(said) - 1]
     if not said:
         raise InvalidInput("an answer has some text", pointer=pointer)
-    label = next((label for label in labels if label.casefold() == said.casefold()), None)
-    if label is None and said.isascii() and said.isdigit() and said in {str(n) for n in range(1, len(labels) + 1)}:
-        label = labels[int(said) - 1]
-    return scrub(said) if label is None else label
+    return next((label for label in labels if label.casefold() == said.casefold()), scrub(said))
 
 
 async def _check_input(edge: Edge, asked: Approval, given: dict[str, Any]) -> None:

@@ -10,13 +10,12 @@ from typing import Any
 
 from turnyard.errors import Overloaded, StoreUnavailable
 from turnyard.records import ids, log
-from turnyard.records.approvals import Approval, ApprovalKind, ApprovalPage, ApprovalState, Decided, approval_id
+from turnyard.records.approvals import Approval, ApprovalKind, approval_id
 from turnyard.records.approvals import Decision as Verdict
 from turnyard.records.jobs import Job
 from turnyard.records.log import LogRecord
 from turnyard.records.manifest import Manifest
 from turnyard.records.messages import Accepted, UserMessage
-from turnyard.state.call_facts import CallFacts
 from turnyard.state.dead import DeadLetter, Decision
 from turnyard.state.explain import Explanation
 from turnyard.state.fleet import WorkerView
@@ -39,7 +38,6 @@ class FakeEdge:
     outcomes: list[dict[str, Any]] = field(default_factory=list)
     notices: list[dict[str, Any]] = field(default_factory=list)
     controls: list[dict[str, Any]] = field(default_factory=list)
-    calls: dict[str, CallFacts] = field(default_factory=dict)
     answers: list[str] = field(default_factory=list)
     letters: list[DeadLetter] = field(default_factory=list)
     decisions: dict[str, Decision] = field(default_factory=dict)
@@ -124,9 +122,6 @@ class FakeEdge:
         self.outcomes.append(outcome)
         return self._answer()
 
-    async def call_facts(self, *, shard: int, store: str, call: str) -> CallFacts | None:
-        return self.calls.get(call)
-
     async def read_job(self, job: str, *, tenant: str) -> Job | None:
         self._check()
         if self.reads_down:
@@ -178,30 +173,28 @@ class FakeEdge:
             await self.changed.wait()
             self.changed.clear()
 
-    async def pending_approvals(self, *, tenant: str, limit: int, after: str | None) -> ApprovalPage:
+    async def pending_approvals(self, *, tenant: str, limit: int, after: str | None) -> tuple[list[Approval], str | None]:
         self._check()
         mine = [a for a in self.approvals.values() if a.tenant == tenant and a.state == "pending" and a.id > (after or "")]
-        return ApprovalPage(tuple(mine[:limit]), mine[limit - 1].id if len(mine) > limit else None)
+        return mine[:limit], mine[limit - 1].id if len(mine) > limit else None
 
     async def read_approval(self, approval: str, *, tenant: str) -> Approval | None:
         self._check()
         found = self.approvals.get(approval)
         return found if found is not None and found.tenant == tenant else None
 
-    async def decide(self, approval: str, decision: Verdict, *, tenant: str) -> Decided:
+    async def decide(self, approval: str, decision: Verdict, *, tenant: str) -> str:
         self._check()
         self.verdicts.append(decision)
         found = self.approvals[approval]
-        states: dict[str, ApprovalState] = {"allow": "allowed", "deny": "denied", "answer": "answered"}
+        states = {"allow": "allowed", "deny": "denied", "answer": "answered"}
         if self.answers:
-            return Decided(self.answers.pop(0), found)  # pyright: ignore[reportArgumentType]
+            return self.answers.pop(0)
         if found.state != "pending":
-            same = self.verdicts.count(decision) > 1
-            return Decided("expired" if found.state == "timeout" else "duplicate" if same else "conflict", found)
+            return "expired" if found.state == "timeout" else "duplicate" if self.verdicts.count(decision) > 1 else "conflict"
         decided = {"by": decision.by, "at": NOW_MS, "scope": decision.scope, "input": decision.input, "reason": decision.reason}
-        found = replace(found, state=states[decision.decision], decided={**decided, "answer": decision.answer})
-        self.approvals[approval] = found
-        return Decided("accepted", found)
+        self.approvals[approval] = replace(found, state=states[decision.decision], decided={**decided, "answer": decision.answer})
+        return "accepted"
 
     async def dead_letters(self, *, tenant: str, limit: int, before: str | None) -> list[DeadLetter]:
         self._check()

@@ -146,6 +146,18 @@ def test_an_unknown_field_is_refused_at_every_depth(hint: Any) -> None:
         takes(list[hint]).arguments.check({"it": [whole[hint] | {"other": 1}]})
 
 
+@pytest.mark.parametrize("hint", [Size, Literal[1, "a"], list[Size], dict[str, Literal[0, 1]], Box | Literal[1]])
+def test_true_is_no_number_though_it_equals_one(hint: Any) -> None:
+    sent = {list[Size]: [True], dict[str, Literal[0, 1]]: {"a": True}}.get(hint, True)
+    with pytest.raises(InvalidInput, match="it"):
+        takes(hint).arguments.check({"it": sent})
+
+
+def test_true_is_taken_where_it_may_stand() -> None:
+    assert takes(Literal[True, 2]).arguments.check({"it": True}) == {"it": True}
+    assert takes(list[bool | Size]).arguments.check({"it": [True, 2, False]}) == {"it": [True, Size.LARGE, False]}
+
+
 def test_a_number_with_digits_is_exact() -> None:
     assert takes(Decimal).arguments.check({"it": "0.10"}) == {"it": Decimal("0.10")}
 
