@@ -100,7 +100,9 @@ def arguments_of(function: Callable[..., Any], *, skip: frozenset[str], describe
         adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(shape)
         schema = adapter.json_schema()
     except PydanticUserError as error:
-        raise ConfigError(f"tool {beneath(function).__name__}: an argument has a type that cannot be JSON: {error.message}") from error
+        early = error.code in ("class-not-fully-defined", "undefined-annotation")
+        why = "refers to one that is not defined yet; define it above the tool" if early else f"cannot be JSON: {error.message}"
+        raise ConfigError(f"tool {beneath(function).__name__}: an argument has a type that {why}") from error
     closed = not _any_open(schema)
     return Arguments(_tidy(_with_defaults(schema, parameters), closed=closed), adapter, closed, numbered(schema))
 

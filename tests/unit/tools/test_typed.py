@@ -222,6 +222,27 @@ async def test_what_a_partial_has_filled_in_the_model_does_not_see() -> None:
         made.arguments.check({"where": "here", "shop": "mine"})
 
 
+class Early(BaseModel):
+    later: Later
+
+
+class Later(BaseModel):
+    value: int
+
+
+def test_a_type_that_waits_for_another_is_refused_until_it_is_there() -> None:
+    def odd(it: Unready) -> None:
+        """Take it."""
+
+    class Unready(BaseModel):
+        more: "Nowhere"  # noqa: F821, UP037  # pyright: ignore[reportUndefinedVariable]
+
+    odd.__annotations__ = {"it": Unready}
+    with pytest.raises(ConfigError, match="not defined yet; define it above"):
+        tool(odd)
+    assert takes(Early).arguments.check({"it": {"later": {"value": 1}}}) == {"it": Early(later=Later(value=1))}
+
+
 def test_a_function_that_yields_is_refused() -> None:
     async def count(to: int) -> Any:
         """Count."""
