@@ -118,11 +118,24 @@ def read_approval_id(ident: str) -> tuple[int, str, str] | None:
     return (number, store, call) if number >= 0 and approval_id(number, store, call) == ident else None
 
 
+def default_answer(approval: Approval) -> str:
+    """Return what is meant by an answer that says nothing, "" where that means nothing."""
+    default = approval.args.get("default")
+    return default.strip() if approval.kind == "question" and isinstance(default, str) else ""
+
+
+def is_blank(answer: Any) -> bool:
+    """Tell whether an answer says nothing."""
+    return answer is None or answer == [] or (isinstance(answer, str) and not answer.strip())
+
+
 def answer_text(approval: Approval, answer: Any) -> str:
     """Return what a model is told of an answer: options by their labels, one of them unless several may be chosen.
 
-    What names no option is taken as it is: people may always say something else.
+    What names no option is taken as it is: people may always say something else. One that says nothing is the question's default.
     """
+    if is_blank(answer):
+        answer = default_answer(approval)
     if not approval.options:
         return answer if isinstance(answer, str) else orjson.dumps(answer).decode()
     given: Sequence[Any] = cast("list[Any]", answer) if isinstance(answer, list) else [answer]

@@ -22,6 +22,8 @@ from turnyard.records.approvals import (
     Decision,
     answer_text,
     approval_id,
+    default_answer,
+    is_blank,
     read_approval_id,
 )
 from turnyard.records.ids import store_session
@@ -120,7 +122,7 @@ def _check(approval: Approval, decision: Decision) -> None:
     if decision.decision == ("allow" if approval.kind == "question" else "answer"):
         what = "a question: answer it, or deny an answer" if approval.kind == "question" else "an approval: allow or deny it"
         raise InvalidInput(f"{approval.id} is {what}")
-    if decision.decision == "answer" and decision.answer in (None, "", []):
+    if decision.decision == "answer" and is_blank(decision.answer) and not default_answer(approval):
         raise InvalidInput(f"the answer to {approval.id} is empty: say something, or name an option")
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from turnyard import errors
 from turnyard.errors import InvalidInput, NotFound
-from turnyard.records.approvals import Approval, Decision
+from turnyard.records.approvals import Approval, Decision, default_answer, is_blank
 from turnyard.records.input import check_id
 from turnyard.text import scrub
 from turnyard.wire.edge import Edge
@@ -154,11 +154,13 @@ def _of_question(asked: Approval, verdict: Verdict) -> Decision:
 
 
 def read_answer(asked: Approval, answer: Answer | None) -> str | list[str]:
-    """Return an answer in words: options by their labels, everything else as it was written.
+    """Return an answer in words: options by their labels, everything else as it was written, nothing as the question's default.
 
     Raises:
         InvalidInput: it is empty, or names an option that is not there, or several where one is asked for.
     """
+    if is_blank(answer) and default_answer(asked):
+        return _chosen(asked, default_answer(asked), "/answer")
     if isinstance(answer, str | int):
         return _chosen(asked, answer, "/answer")
     if not answer:

@@ -201,6 +201,15 @@ async def test_an_answer_that_is_none_is_refused_with_a_pointer(
     assert edge.verdicts == []
 
 
+@pytest.mark.parametrize("body", [{"answer": ""}, {"answer": " "}, {"answer": []}, {"decision": "answer"}])
+async def test_an_answer_that_says_nothing_is_the_default_of_a_question_that_has_one(
+    http: httpx.AsyncClient, edge: FakeEdge, body: dict[str, Any]
+) -> None:
+    question = edge.ask(kind="question", options=("Paris", "Berlin"), args={"prompt": "Where?", "default": "berlin"})
+    response = await decide(http, question.id, user="ann", **body)
+    assert (response.status_code, response.json()["decided"]["answer"]) == (200, "Berlin")
+
+
 async def test_a_waiting_job_and_its_session_say_who_may_decide_and_where(http: httpx.AsyncClient, edge: FakeEdge) -> None:
     job = (await http.post("/v1/jobs", json={"agent": "hello", "input": "hi", "session": "s1"})).json()["id"]
     approval = edge.ask()
