@@ -8,6 +8,7 @@ import logging
 import sys
 
 from turnyard import telemetry
+from turnyard.blobs import open_blobs
 from turnyard.errors import ConfigError, StoreUnavailable
 from turnyard.lifecycle import CONFIG, Life, run_role
 from turnyard.opening import open_yard
@@ -50,21 +51,23 @@ async def _serve(life: Life, *, url: str, lifted_url: str, options: HttpOptions,
     yard = await open_yard(url, role="platform", clock=life.clock, stop=life.drain, progress=life.progress)
     if yard is None:
         return
+    blobs = open_blobs(settings, clock=life.clock, yard=yard)
     edge = await YardEdge.start(yard, inbox_cap=settings.limits.inbox_per_session)
     sock = listen(options)
     log.info("listening", extra={"url": url_of(sock)})
-    desk = Desk(edge, life.clock, options)
+    desk = Desk(edge, life.clock, options, blobs=blobs)
     ready = _Ready(life, edge)
     life.ready = ready
     try:
         async with asyncio.TaskGroup() as group:
             watcher = group.create_task(ready.watch())
             loan_ms = _LOAN_LEASES * settings.timing.lease_ms
-            relays = group.create_task(run_relays(yard, life.drain, clock=life.clock, lifted_url=lifted_url, loan_ms=loan_ms))
+            relays = group.create_task(run_relays(yard, life.drain, clock=life.clock, lifted_url=lifted_url, loan_ms=loan_ms, blobs=blobs))
             await serve_http(desk, life.drain, sock)
             watcher.cancel()
             await relays
     finally:
+        await blobs.aclose()
         await edge.aclose()
         await yard.aclose()
 

@@ -6,15 +6,18 @@ The relay keeps nothing: all it does may be done again, by itself or by another,
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from turnyard.records.children import MOST_DEEP
 from turnyard.records.log import CALLED_OFF, JOB, PARKED, RELAYED
 from turnyard.state.agents import AgentsCache
 from turnyard.state.children import read_child_call, start_child, stop_child, tell_parent
 from turnyard.state.sessions import read_by_key
+from turnyard.tools.files import Files
+from turnyard.tools.spill import shown_body
 
 if TYPE_CHECKING:
+    from turnyard.ports import Blobs
     from turnyard.records.log import LogRecord
     from turnyard.state.lanes import LaneItem
     from turnyard.state.yard import Shard, Yard
@@ -23,14 +26,18 @@ log = logging.getLogger("turnyard.platforms")
 
 
 class Children:
-    """Carries what parents and their children have to tell each other. `most_deep` bounds how deep agents may call agents."""
+    """Carries what parents and their children have to tell each other.
+
+    `most_deep` bounds how deep agents may call agents. `blobs` keeps answers that are too long for the parent's model whole.
+    """
 
     lane = "session"
 
-    def __init__(self, yard: Yard, *, most_deep: int = MOST_DEEP) -> None:
+    def __init__(self, yard: Yard, *, most_deep: int = MOST_DEEP, blobs: Blobs | None = None) -> None:
         self._yard = yard
         self._agents = AgentsCache(yard)
         self._most_deep = most_deep
+        self._blobs = blobs
 
     def wanted(self, item: LaneItem) -> list[LogRecord]:
         """Return what is to be carried, in the order in which it happened."""
@@ -62,8 +69,11 @@ class Children:
         if view is None:
             return
         for job in record.jobs:
-            await tell_parent(self._yard, job, tenant=view.tenant, parent=record.extra["pa"])
+            await tell_parent(self._yard, job, tenant=view.tenant, parent=record.extra["pa"], bounded=self._bounded)
         log.info("child ended", extra={"session": item.session, "parent": record.extra["pa"], "outcome": record.outcome})
+
+    async def _bounded(self, tenant: str, call: str, body: dict[str, Any]) -> dict[str, Any]:
+        return await shown_body(body, Files(self._blobs, tenant), name=f"answer-{call}.txt")
 
 
 def _ended(record: LogRecord) -> bool:

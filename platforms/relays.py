@@ -22,7 +22,7 @@ from .lifts import Lifts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from turnyard.ports import Clock
+    from turnyard.ports import Blobs, Clock
     from turnyard.records.log import LogRecord
     from turnyard.state.lanes import LaneItem
     from turnyard.state.yard import Shard, Yard
@@ -51,13 +51,15 @@ class Carrier(Protocol):
         ...
 
 
-async def run_relays(yard: Yard, drain: asyncio.Event, *, clock: Clock, lifted_url: str, loan_ms: int = lanes.LEASE_MS) -> None:
+async def run_relays(
+    yard: Yard, drain: asyncio.Event, *, clock: Clock, lifted_url: str, loan_ms: int = lanes.LEASE_MS, blobs: Blobs | None = None
+) -> None:
     """Relay the lifted calls and the child sessions of all shards until `drain` is set.
 
     `lifted_url` is the server that arq uses; what a relay took and died with is due again after `loan_ms`.
     """
     queue = LiftQueue(lifted_url)
-    carriers: tuple[Carrier, ...] = (Lifts(queue), Children(yard))
+    carriers: tuple[Carrier, ...] = (Lifts(queue), Children(yard, blobs=blobs))
     try:
         async with asyncio.TaskGroup() as group:
             for shard in yard.shards:

@@ -197,6 +197,17 @@ class ToolError(TurnyardError):
     code = "tool_failed"
 
 
+class HookFailed(TurnyardError):
+    """A hook of the app raised, which fails the turn: the log of its worker says what, under the reference."""
+
+    code = "hook_failed"
+
+    def __init__(self, message: str, *, ref: str, answer: str = "") -> None:
+        super().__init__(message)
+        self.ref = ref
+        self.answer = answer
+
+
 class SessionClosed(TurnyardError):
     """A tool ends the turn: its text is stored as the result, the rest of its batch runs, the model is not asked again."""
 

@@ -16,6 +16,7 @@ from turnyard.app import load_app
 from turnyard.app.calls import Hands, Surroundings, time_of
 from turnyard.app.models import open_models
 from turnyard.backoff import Backoff
+from turnyard.blobs import open_blobs
 from turnyard.errors import ConfigError, StoreUnavailable
 from turnyard.fence import lifted_fence
 from turnyard.ports import Delta
@@ -95,6 +96,8 @@ class Apps:
             StoreUnavailable: the server did not answer; call it again with a fresh stack.
         """
         served: dict[str, Served] = {}
+        blobs = open_blobs(self.settings, clock=clock, yard=yard)
+        stack.push_async_callback(blobs.aclose)
         deps: dict[str, Any] = {}
         for app in self.loaded:
             deps |= await stack.enter_async_context(app.running())
@@ -106,6 +109,8 @@ class Apps:
             manifest = await agents.publish(yard, agent.manifest())
             around = Surroundings(
                 version=manifest.version,
+                blobs=blobs,
+                output_bytes=options.limits.output_bytes,
                 urls=self._urls,
                 report=self._reporter(feed),
                 cancelled=self._cancelled,

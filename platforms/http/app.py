@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
-from . import agents, approvals, calls, dead, health, jobs, messages, problems, scale, sessions
+from . import agents, approvals, calls, dead, files, health, jobs, messages, problems, scale, sessions
 from .desk import Desk
 from .guard import Guard
 
@@ -21,6 +21,7 @@ _ROUTERS = (
     sessions.router,
     approvals.router,
     calls.router,
+    files.router,
     agents.router,
     scale.router,
     dead.router,

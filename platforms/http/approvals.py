@@ -49,9 +49,8 @@ async def get_approval(approval: str, desk: At, tenant: Tenant) -> Response:
 async def decide(approval: str, request: Request, desk: At, tenant: Tenant) -> Response:
     """Allow or deny a call, or answer a question. The first decision stands; the same one again is answered with it."""
     body = validate(DecideRequest, await desk.json(request))
-    decided = await decide_approval(desk.edge, approval, _verdict(body), tenant=tenant)
-    headers = {"Idempotency-Replayed": "true"} if decided.repeated else None
-    return reply(approval_shape(decided.approval), headers=headers)
+    decided, repeated = await decide_approval(desk.edge, approval, _verdict(body), tenant=tenant)
+    return reply(approval_shape(decided), headers={"Idempotency-Replayed": "true"} if repeated else None)
 
 
 def _verdict(body: DecideRequest) -> Verdict:

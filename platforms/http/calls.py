@@ -6,7 +6,9 @@ paths of these routes are never logged nor repeated in an answer.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import secrets
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -14,7 +16,9 @@ from fastapi.responses import Response
 
 from turnyard.errors import InvalidInput, NotFound
 from turnyard.records.ids import read_call_token
-from turnyard.text import scrub
+from turnyard.text import OUTPUT_BYTES, scrub
+from turnyard.tools.files import Files
+from turnyard.tools.spill import shown_body
 from turnyard.wire.submit import raise_refusal
 
 from .body import parse_json, validate
@@ -31,10 +35,10 @@ _NO_CALL = "no such call"
 
 @router.post("/calls/{token}", response_model=None)
 async def callback(token: str, request: Request, desk: At) -> Response:
-    """Take a vendor's answer as it is: its body, of any type, is the result of the call."""
+    """Take a vendor's answer as it is, of any type: the result of the call, or what its tool makes a result of (`outcome` raw)."""
     raw = await desk.raw(request)
     body = {"content": scrub(raw.decode("utf-8", "replace")), "is_error": False}
-    return await _settle(request, desk, token, outcome="result", body=body)
+    return await _settle(request, desk, token, outcome="raw", body=body)
 
 
 @router.post("/outcomes/{token}", openapi_extra=body_of(OutcomeRequest), response_model=None)
@@ -63,6 +67,7 @@ async def _settle(request: Request, desk: Desk, token: str, *, outcome: str, bod
         desk.strangers.wrong(address)
         raise NotFound(_NO_CALL)
     shard, store, call, secret_hash = where
+    body = await _fitting(desk, where, body, raw=outcome == "raw")
     accepted = await desk.edge.accept_outcome(
         shard=shard, store=store, call=call, outcome=outcome, body=body, secret_hash=secret_hash, by="callback"
     )
@@ -70,4 +75,24 @@ async def _settle(request: Request, desk: Desk, token: str, *, outcome: str, bod
         desk.strangers.wrong(address)
         raise NotFound(_NO_CALL)
     raise_refusal(accepted)
-    return reply({"object": "outcome", "call": call, "outcome": outcome, "repeated": accepted.code == "duplicate"})
+    # What came raw is the result itself, unless the call's tool is still to read it.
+    told = "result" if outcome == "raw" and accepted.entry != "raw" else outcome
+    return reply({"object": "outcome", "call": call, "outcome": told, "repeated": accepted.code == "duplicate"})
+
+
+async def _fitting(desk: Desk, where: tuple[int, str, str, str], body: dict[str, Any], *, raw: bool) -> dict[str, Any]:
+    """Return a body as the log is to hold it: what is too long is cut, and kept whole for whoever has the token, and for nobody else.
+
+    The same answer again is the same body: it names the file that is there already. One that a tool reads itself stays whole.
+    """
+    content = str(body["content"]).encode()
+    if len(content) <= OUTPUT_BYTES:
+        return body
+    shard, store, call, secret_hash = where
+    facts = await desk.edge.call_facts(shard=shard, store=store, call=call)
+    if facts is None or (raw and facts.resolves) or not secrets.compare_digest(facts.secret_hash, secret_hash):
+        return body
+    mark = hashlib.sha256(content).hexdigest()
+    if facts.body is not None and facts.body.get("sha256") == mark:
+        return facts.body
+    return await shown_body(body, Files(desk.blobs, facts.tenant), name=f"answer-{call}.txt") | {"sha256": mark}

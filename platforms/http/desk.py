@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from fastapi import Depends, Request
 
 from turnyard.errors import Overloaded
-from turnyard.ports import Clock
+from turnyard.ports import Blobs, Clock
 from turnyard.records.input import check_id
 from turnyard.wire.edge import Edge
 
@@ -25,13 +25,14 @@ OPEN_TENANT = "default"
 
 @dataclass(slots=True)
 class Desk:
-    """One process's view of everything. `closing` is set when open streams must end."""
+    """One process's view of everything. `closing` is set when open streams must end; `blobs` None: no files are kept here."""
 
     edge: Edge
     clock: Clock
     options: HttpOptions
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     streams: int = 0
+    blobs: Blobs | None = None
     strangers: Strangers = field(init=False)
 
     def __post_init__(self) -> None:

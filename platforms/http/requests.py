@@ -126,6 +126,13 @@ class DecideRequest(Body):
     )
 
 
+def binary_body() -> dict[str, Any]:
+    """Return what OpenAPI should say about a body that is a file, or a form with one."""
+    form = {"type": "object", "properties": {"file": {"type": "string", "format": "binary"}}, "required": ["file"]}
+    raw = {"schema": {"type": "string", "format": "binary"}}
+    return {"requestBody": {"required": True, "content": {"application/octet-stream": raw, "multipart/form-data": {"schema": form}}}}
+
+
 def body_of(*models: type[BaseModel], required: bool = True) -> dict[str, Any]:
     """Return what OpenAPI should say about a route's JSON body."""
     schemas = [model.model_json_schema() for model in models]

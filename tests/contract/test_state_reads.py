@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -107,6 +108,28 @@ async def test_a_job_waits_for_the_calls_that_were_opened_for_it(scene: Scene) -
     await scene.reply(await scene.start(owner), "finished")
     job = await scene.job(accepted)
     assert (job.state, job.open, job.output) == ("succeeded", 0, {"text": "finished", "output": "finished"})
+
+
+@pytest.mark.spec("rival-21")
+@pytest.mark.parametrize("kind", ["approval", "callback", "lift", "child", "question"])
+async def test_a_job_whose_turn_is_parked_waits_and_runs_again_when_the_turn_does(scene: Scene, kind: Any) -> None:
+    owner = await scene.worker()
+    accepted = await scene.say("hi")
+    view = await scene.start(owner)
+    made = call(view, 0, kind, awaited=True)
+    view = await scene.ask(view, made)
+    assert (await scene.job(accepted)).state == "running"
+    await scene.commit(view, park=(Park(made.id, 60_000),), ending="park")
+    job = await scene.job(accepted)
+    assert (job.state, job.done, job.turn) == ("waiting", False, view.turn)
+    seen = await read_session(scene.yard, tenant="default", session="s")
+    assert seen is not None
+    assert [(c.call, c.kind, c.awaited, c.since_ms) for c in seen.parked] == [(made.id, kind, True, scene.now_ms)]
+    behind = await scene.say("later", mode="follow_up")
+    assert (await scene.job(behind)).state == "queued"
+    await scene.outcome(view, made.id, "allow" if kind == "approval" else "result", secret_hash=None)
+    await scene.start(owner)
+    assert (await scene.job(accepted)).state == "running"
 
 
 @pytest.mark.parametrize("pages", [1, 2, 100])

@@ -236,7 +236,7 @@ OUTCOMES = [
         "a call that another worker started is run again",
         Edit(
             "turnyard/engine/batch.py",
-            'if call.row.state == "started":\n        return NoEffect(answer_commit',
+            'if call.row.state == "started":\n        return NoEffect(_answered',
             "if False:\n        return NoEffect(answer_commit",
         ),
         Edit("turnyard/engine/batch.py", 'or (call.row.state == "started" and call.row.idempotent)', 'or call.row.state == "started"'),

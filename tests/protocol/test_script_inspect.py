@@ -26,6 +26,13 @@ async def parked(scene: Scene) -> None:
     await scene.commit(view, park=(Park(made.id, 60_000),), ending="park")
 
 
+async def asked(scene: Scene) -> None:
+    view = await scene.open_turn(await scene.worker())
+    made = call(view, 0, "approval", awaited=True)
+    view = await scene.ask(view, made)
+    await scene.commit(view, park=(Park(made.id, 60_000),), ending="park")
+
+
 async def ready(scene: Scene) -> None:
     await scene.say()
     await scene.dispatch()
@@ -45,7 +52,7 @@ async def idle(scene: Scene) -> None:
     await scene.reply(await scene.open_turn(await scene.worker()))
 
 
-@pytest.mark.parametrize("situation", [parked, ready, running, idle])
+@pytest.mark.parametrize("situation", [parked, asked, ready, running, idle])
 async def test_a_healthy_session_has_no_finding_and_inspecting_it_writes_nothing(
     scene: Scene, situation: Callable[[Scene], Awaitable[None]]
 ) -> None:
@@ -53,7 +60,7 @@ async def test_a_healthy_session_has_no_finding_and_inspecting_it_writes_nothing
     before = await scene.snapshot()
     facts = await inspect(scene.yard.shards[0], SID)
     assert facts is not None
-    assert facts["head"]["st"] == situation.__name__
+    assert facts["head"]["st"] == ("parked" if situation is asked else situation.__name__)
     assert await audit(scene.yard) == []
     assert await scene.snapshot() == before
 
@@ -84,6 +91,8 @@ BROKEN: dict[str, tuple[Callable[[Scene], Awaitable[None]], tuple[str, ...], str
     "a flow in two places": (ready, ("ZADD", P + "flows", "1", "default/bot"), "both"),
     "a blocked flow that its resource does not list": (ready, ("DEL", P + "blocked:a/bot"), "does not list"),
     "a parked call without a deadline": (parked, ("DEL", P + "deadlines"), "has a deadline"),
+    "an approval that nobody is shown": (asked, ("DEL", P + "ap:default"), "is listed"),
+    "an approval that is shown and waits for nobody": (idle, ("ZADD", P + "ap:default", "1", f"{SID}.0!call_x"), "are shown"),
     "parked under a cancel": (parked, ("HSET", P + f"s:{SID}:head", "ct", "TURN"), "cancelled turn"),
     "a delayed message that nobody wakes for": (delayed, ("DEL", P + "deadlines"), "delayed message"),
     "unclaimed messages counted wrongly": (idle, ("HSET", P + f"s:{SID}:head", "q", "3"), "unclaimed"),

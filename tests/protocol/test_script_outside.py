@@ -11,9 +11,12 @@ from platforms.lifts import Lifts
 from tests.protocol.scene import DAY_MS, OK, SECRET, Scene, call, shown
 from turnyard.records.commit import Answer, NewCall, Park, TurnView
 from turnyard.records.ids import hash_secret
+from turnyard.records.live import read_progress
 from turnyard.records.messages import Accepted
 from turnyard.state import calls, ingress
+from turnyard.state.explain import explain
 from turnyard.state.lanes import sent, take_lane
+from turnyard.state.sessions import read_session
 
 pytestmark = pytest.mark.asyncio
 
@@ -504,10 +507,22 @@ async def test_what_a_task_reports_stands_beside_its_row_until_the_call_ends(sce
     await pass_to(scene, 5_000)
     await scene.begin_row(view, made.id, owner=lifter)
     length = len(await scene.log())
+    await ingress.follow(scene.yard, view.session, 60)
     for i in range(3):
         assert await calls.report(shard, view.store, made.id, owner=lifter, task="task-1", fraction=i / 4, note=f"frame {i}")
     assert len(await scene.log()) == length
     assert "g" in await beside(scene)
+    said = {"fraction": 0.5, "note": "frame 2", "at": scene.now_ms}
+    shown_session = await read_session(scene.yard, tenant="default", session="s")
+    assert shown_session is not None
+    assert [parked.progress for parked in shown_session.parked] == [said]
+    why = await explain(scene.yard, tenant="default", session="s")
+    assert why is not None
+    assert (why.code, why.facts["progress"]) == ("lifted_running", said)
+    assert "lifted tool tool0 looks again" in why.detail
+    assert "at 50% frame 2" in why.detail
+    told = [fields[b"b"].decode() for _, fields in await shard.redis.xrange(shard.keys.live(view.store))]
+    assert [read_progress(text) for text in told] == [(made.id, i / 4, f"frame {i}") for i in range(3)]
     assert not await calls.report(shard, view.store, made.id, owner=lifter, task="task-2", note="not mine")
     await scene.outcome(view, made.id, owner=lifter, task="task-1")
     assert not await calls.report(shard, view.store, made.id, owner=lifter, task="task-1", note="too late")
@@ -525,3 +540,56 @@ async def test_what_a_tool_says_to_the_user_stands_in_the_log_once(scene: Scene)
     view = await scene.commit(view, claim=True)
     assert shown(view) == ["hello"]
     await scene.reply(view)
+
+
+async def test_who_follows_sees_what_a_task_reports(scene: Scene) -> None:
+    shard = scene.yard.shards[0]
+    view, made = await poll(scene)
+    lifter = await scene.worker(role="lifted")
+    await pass_to(scene, 5_000)
+    await scene.begin_row(view, made.id, owner=lifter)
+    await calls.report(shard, view.store, made.id, owner=lifter, task="task-1", note="nobody looks")
+    await ingress.follow(scene.yard, view.session, 30)
+    await calls.report(shard, view.store, made.id, owner=lifter, task="task-1", fraction=0.5, note="half")
+    ((_, seen),) = await shard.redis.xrange(shard.keys.live(view.store))
+    assert (seen[b"k"], read_progress(seen[b"b"].decode())) == (b"progress", (made.id, 0.5, "half"))
+    # The turn's own deltas still find their place behind it.
+    at = await shard.redis.xadd(shard.keys.live(view.store), {"k": "text"}, id=f"{view.last_seq}-*")
+    assert at.startswith(b"%d-" % view.last_seq)
+
+
+async def test_that_nobody_knows_how_a_call_ended_is_said_by_its_own_task_alone(scene: Scene) -> None:
+    view, made = await poll(scene, awaited=True)
+    lifter, other = await scene.worker(role="lifted"), await scene.worker(role="lifted")
+    await pass_to(scene, 5_000)
+    await scene.begin_row(view, made.id, owner=lifter)
+    assert (await scene.outcome(view, made.id, "unknown", owner=other, task="task-1")).code == "conflict"
+    assert (await scene.outcome(view, made.id, "unknown", secret_hash=None)).code == "conflict"
+    assert (await scene.rows())[made.id].get("o") is None
+    assert (await scene.outcome(view, made.id, "unknown", owner=lifter, task="task-1")).code == "accepted"
+    assert (await scene.outcome(view, made.id, "unknown", owner=lifter, task="task-1")).code == "conflict"
+    again = await scene.start(scene.owners[0])
+    assert shown(again)[-1] == f"{made.id}:unknown"
+    await scene.reply(again)
+
+
+async def test_why_a_session_waits_names_when_its_call_is_looked_at_again_and_who_reads_an_answer(scene: Scene) -> None:
+    await poll(scene, awaited=True)
+    why = await explain(scene.yard, tenant="default", session="s")
+    assert why is not None
+    assert (why.code, why.facts["due_ms"]) == ("timer", scene.now_ms + 5_000)
+    assert "looks again in 5.0 s" in why.detail
+    await pass_to(scene, 5_000)
+    why = await explain(scene.yard, tenant="default", session="s")
+    assert why is not None
+    assert (why.code, why.facts["relays"]) == ("lifted_queued", 1)
+    await scene.control("cancel")
+    await scene.close_turn(await scene.start(scene.owners[0]))
+    view, made = await callback(scene, awaited=True)
+    why = await explain(scene.yard, tenant="default", session="s")
+    assert why is not None
+    assert "from outside" in why.detail
+    await raw(scene, view, made)
+    why = await explain(scene.yard, tenant="default", session="s")
+    assert why is not None
+    assert why.code == "lifted_queued"

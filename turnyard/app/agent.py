@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from turnyard.app.calls import Hands
 from turnyard.app.checks import preparer
-from turnyard.app.hooks import ask_stopping
+from turnyard.app.hooks import ask_stopping, layers
 from turnyard.app.inprocess import as_models, open_local
 from turnyard.app.limits import Limits
 from turnyard.app.models import ModelSpec
 from turnyard.app.output import Output
+from turnyard.app.policies import Judge, Rules
 from turnyard.app.toolbox import Toolbox
 from turnyard.clock import SystemClock
 from turnyard.engine.effects import AskHooks, Failure, HookAnswer, ToolTable
@@ -39,6 +40,7 @@ from turnyard.records.manifest import Manifest, derive_version
 from turnyard.tools.delegate import delegate
 from turnyard.tools.names import NameFilter
 from turnyard.tools.pack import unpacked
+from turnyard.tools.policy import Rule
 from turnyard.tools.tool import Tool, tool
 
 if TYPE_CHECKING:
@@ -192,8 +194,13 @@ class Agent:
         more: dict[str, Any] = {"clock": clock or SystemClock(), "names": self.options.names, "keepers": self.home.keepers}
         return Toolbox(self.tools.values(), self.providers, **more)
 
-    def table(self, toolbox: Toolbox | None = None, *, secret_hash: Callable[[str], str] | None = None) -> ToolTable:
-        """Return what the engine has to know, the tools being those of `toolbox` at any time. `secret_hash` gives the hash of the token made for a call."""
+    def table(
+        self, toolbox: Toolbox | None = None, *, secret_hash: Callable[[str], str] | None = None, rules: tuple[Rule, ...] = ()
+    ) -> ToolTable:
+        """Return what the engine has to know, the tools being those of `toolbox` at any time.
+
+        `secret_hash` gives the hash of the token made for a call; `rules` are the operator's on approvals.
+        """
         limits = self.options.limits
         box = toolbox or self.toolbox()
         return ToolTable(
@@ -206,10 +213,24 @@ class Agent:
             read_output=self.output.read if self.output else None,
             strategy=self.options.strategy,
             hooks=bool(self.home.hooks.at("turn_stopping")),
+            judged=self._rules(rules) is not None,
+            approval_ms=limits.approval_ms,
         )
 
-    def means(self, models: Sequence[Model], hands: Hands, *, on_delta: Callable[[TurnView, Delta], None] | None = None) -> Means:
-        """Return what this agent's turns are done with. `hands` run its calls; `models` are open ones."""
+    def _rules(self, operator: tuple[Rule, ...]) -> Rules | None:
+        """Return what this agent's calls are judged by; None when nothing is ever to be said of them."""
+        rules = Rules(self.options.names, operator, self.home.policies)
+        return rules if rules.concern(tuple(self.tools.values()), dynamic=bool(self.providers)) else None
+
+    def means(
+        self,
+        models: Sequence[Model],
+        hands: Hands,
+        *,
+        on_delta: Callable[[TurnView, Delta], None] | None = None,
+        rules: tuple[Rule, ...] = (),
+    ) -> Means:
+        """Return what this agent's turns are done with. `hands` run its calls; `models` are open ones; `rules` are the operator's on approvals."""
 
         async def instruct(view: TurnView) -> str:
             return await self._instructions(view, hands.deps)
@@ -223,6 +244,10 @@ class Agent:
         more: dict[str, Any] = {"stopping": stopping, "builder": self._builder(models), "reader": read_entry_spec()}
         more["cuts_repetition"] = self.options.limits.loop_guard
         more |= {"look_up": box.look_up, "bounded": hands.bounded}
+        more["strategy"] = self.options.strategy
+        more["layers"] = layers(self.home.hooks, lambda view: self._context(view, hands.deps), hands)
+        judged = self._rules(rules)
+        more["judge"] = None if judged is None else Judge(judged, hands)
         return Means(models, hands.run, instruct, box.offer, settings, on_delta, prepare, show, **more)
 
     def _builder(self, models: Sequence[Model]) -> Callable[[], ContextBuilder]:

@@ -16,6 +16,7 @@ from turnyard.app.agent import Agent, AgentOptions, DecodeState, Instructions, M
 from turnyard.app.hooks import Hook, Hooks
 from turnyard.app.limits import Limits
 from turnyard.app.models import ModelSpec
+from turnyard.app.policies import Policy, checked_policy
 from turnyard.app.toolbox import Keepers
 from turnyard.engine.plan import PlanExecute
 from turnyard.engine.react import React
@@ -27,6 +28,7 @@ from turnyard.records.manifest import Manifest
 from turnyard.tools.names import name_filter
 
 HookT = TypeVar("HookT", bound=Hook)
+PolicyT = TypeVar("PolicyT", bound=Policy)
 Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}\Z")
@@ -47,6 +49,7 @@ class App:
         frame = inspect.currentframe()
         self.base_dir = _folder_of(frame.f_back.f_globals.get("__file__") if frame and frame.f_back else None)
         self.hooks = Hooks()
+        self.policies: list[Policy] = []
         self.keepers = Keepers()
         self._agents: dict[str, Agent] = {}
         self.checks: dict[str, checks.Revalidation] = {}
@@ -169,14 +172,30 @@ class App:
 
         return declare
 
-    def hook(self, point: str) -> Callable[[HookT], HookT]:
-        """Have a function asked at a point of the turns of this app's agents; several are asked in order.
+    def policy(self, function: PolicyT) -> PolicyT:
+        """Have a function asked about every call of this app's agents before it runs: `policy(ctx, call)`, plain or async.
 
-        "turn_stopping": called with (TurnContext, Stopping) where a turn would end. It may let the turn go on, as often as
-        `Limits(continuations=...)` says. It may be asked twice about the same end, and what it raises fails the turn.
+        `ctx` is the call's `ToolContext`, `call` has name, args and tool. It returns None to allow the call, `Ask` or `Deny`. All policies
+        are asked, and the strictest wins: deny before ask before allow. One that raises fails the turn as policy_failed. A call
+        that people allowed is put to them once more before it runs, with the arguments that people gave.
 
         Raises:
-            ConfigError: nothing is asked at this point.
+            ConfigError: it is no function.
+        """
+        self.policies.append(checked_policy(function))
+        return function
+
+    def hook(self, point: str) -> Callable[[HookT], HookT]:
+        """Have a function asked at a point of the turns of this app's agents; several are asked in the order they were declared.
+
+        "before_model": (TurnContext, Asking), whose messages and settings may be changed. "after_model": (TurnContext, the answer).
+        "before_tool": (ToolContext, ToolCall), whose args may be changed. "after_tool": (ToolContext, ToolCall, Result), whose content
+        may be changed. "turn_stopping": (TurnContext, Stopping) where a turn would end; it may let the turn go on, as often as
+        `Limits(continuations=...)` says. Any of them may be asked twice about the same thing. The first that raises fails the turn as
+        hook_failed; use a policy to refuse a call.
+
+        Raises:
+            ConfigError: nothing is asked at this point, or it is no function.
         """
 
         def add(function: HookT) -> HookT:

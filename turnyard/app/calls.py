@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from turnyard.app.toolbox import Toolbox
-from turnyard.engine.effects import READ_ENTRY, Parked, RunTool, ToolResult
+from turnyard.engine.effects import READ_ENTRY, AskApproval, Parked, RunTool, ToolResult
+from turnyard.engine.middleware import Ran
 from turnyard.engine.stubs import Stretch, read_arguments, read_entry
 from turnyard.errors import NotFound, TurnyardError
 from turnyard.fence import turn_fence
@@ -19,6 +20,7 @@ from turnyard.records.log import RESULT, USER, LogRecord
 from turnyard.text import OUTPUT_BYTES, bound
 from turnyard.tools.context import CallUrls, ToolContext
 from turnyard.tools.files import Files
+from turnyard.tools.policy import judgement_of
 from turnyard.tools.runtime import ToolOutcome, run_tool
 from turnyard.tools.spill import shown_text
 from turnyard.tools.tool import Tool
@@ -89,7 +91,7 @@ class Hands:
     deps: Any
     around: Surroundings = field(default_factory=Surroundings)
 
-    async def run(self, view: TurnView, effect: RunTool) -> ToolResult | Parked:
+    async def run(self, view: TurnView, effect: RunTool) -> Ran:
         """Run one call; never raises, except CancelledError when this task is cancelled, and it gives no result."""
         tool = self.toolbox.get(effect.name)
         if tool is None and effect.name == READ_ENTRY:
@@ -131,8 +133,8 @@ class Hands:
         shown = await shown_text(result.content, files, name=f"{effect.name}-{effect.row.call}.txt", limit_bytes=self.around.output_bytes)
         return replace(result, content=shown.content, ref=shown.ref, size=shown.size)
 
-    def context(self, view: TurnView, row: Row, key: str, tool: AnyTool) -> ToolContext[Any]:
-        """Return the context of a call."""
+    def context(self, view: TurnView, row: Row, key: str, tool: AnyTool | None = None) -> ToolContext[Any]:
+        """Return the context of a call; with its `tool` that has the call's URLs."""
         head, around, call = view.head, self.around, row.call
 
         async def report(fraction: float, note: str) -> None:
@@ -159,8 +161,8 @@ class Hands:
             approved=row.decision == "allow",
             metadata=_metadata(view),
             platform=head.get("platform") or "http",
-            expires_at=time_of(view.now_ms) + tool.park if tool.park else None,
-            urls=around.urls(call) if tool.kind == "callback" else None,
+            expires_at=time_of(view.now_ms) + tool.park if tool is not None and tool.park else None,
+            urls=around.urls(call) if tool is not None and tool.kind == "callback" else None,
             files=Files(around.blobs, head.get("tenant", "")),
             report=report,
             say=say,
@@ -174,8 +176,10 @@ def time_of(at_ms: int) -> datetime:
     return datetime.fromtimestamp(at_ms / 1000, UTC)
 
 
-def read_outcome(outcome: ToolOutcome) -> ToolResult | Parked:
+def read_outcome(outcome: ToolOutcome) -> Ran:
     """Return what the engine has to know of what a tool brought."""
+    if outcome.asks is not None:
+        return AskApproval(judgement_of(outcome.asks))
     if outcome.park is None:
         whole: dict[str, Any] = {"ref": outcome.ref, "size": outcome.size, "media_type": outcome.media_type}
         return ToolResult(outcome.content, outcome.is_error, outcome.closes, details=outcome.details, **whole)

@@ -1,29 +1,38 @@
 """Where an app has a say in its agents' turns: functions that are asked at a set point.
 
 Hooks of one point are asked in the order in which they were registered, and each sees what the ones before it said. One
-may be asked twice about the same thing, when its worker was lost before the answer was stored.
+may be asked twice about the same thing, when its worker was lost before the answer was stored. The first that raises fails
+the turn. Those around a call run where its body runs.
 """
 
 from __future__ import annotations
 
+import copy
 import inspect
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
+from turnyard.app.policies import ToolCall
 from turnyard.engine.bounds import Budget
-from turnyard.engine.effects import AskHooks, Failure, HookAnswer
+from turnyard.engine.effects import AskHooks, Failure, HookAnswer, RunTool, ToolResult
+from turnyard.engine.middleware import AskLayer, Middleware, Ran, ToolLayer
 from turnyard.engine.strangers import raised_by_app
-from turnyard.errors import ConfigError
+from turnyard.errors import ConfigError, HookFailed
+from turnyard.ports import Done, ModelRequest, ToolSpec
+from turnyard.records.commit import TurnView
 from turnyard.text import scrub
+
+if TYPE_CHECKING:
+    from turnyard.app.calls import Hands
 
 log = logging.getLogger("turnyard.app")
 
-POINTS = ("turn_stopping",)
+POINTS = ("before_model", "after_model", "before_tool", "after_tool", "turn_stopping")
 
-Hook = Callable[[Any, Any], Awaitable[None] | None]
+Hook = Callable[..., Awaitable[None] | None]
 
 
 @dataclass(slots=True)
@@ -84,9 +93,109 @@ class Hooks:
 async def ask_stopping(hooks: Sequence[Hook], ctx: Any, effect: AskHooks, messages: Sequence[dict[str, Any]]) -> HookAnswer | Failure:
     """Ask the turn_stopping hooks; one that raises fails the turn, and the log says what it raised."""
     stopping = Stopping(effect.reason, effect.steps, effect.segments, effect.budget, messages)
+    try:
+        await _asked("turn_stopping", hooks, ctx, stopping)
+    except HookFailed as error:
+        return Failure(error.code, str(error), ref=error.ref)
+    return HookAnswer(stopping.stopped, tuple(text for text in stopping.texts if text.strip()))
+
+
+# -- around a model ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Asking:
+    """A request to a model, as its before_model hooks see it: what they change of `messages` and `settings` is what is sent.
+
+    `model` is the name behind the provider, `tools` are what it is offered.
+    """
+
+    model: str
+    messages: list[dict[str, Any]]
+    settings: dict[str, Any]
+    tools: tuple[ToolSpec, ...] = ()
+
+
+def _around_model(hooks: Hooks, context: Callable[[TurnView], Any]) -> AskLayer:
+    before, after = hooks.at("before_model"), hooks.at("after_model")
+
+    async def layer(view: TurnView, request: ModelRequest, go_on: Callable[[TurnView, ModelRequest], Awaitable[Done]]) -> Done:
+        if before:
+            # what was built is used again for the next request
+            asking = Asking(request.model, copy.deepcopy([*request.messages]), request.settings, tuple(request.tools))
+            await _asked("before_model", before, context(view), asking)
+            request = replace(request, messages=asking.messages, settings=asking.settings)
+        done = await go_on(view, request)
+        if after:
+            await _asked("after_model", after, context(view), done)
+        return done
+
+    return layer
+
+
+# -- around a call ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Result:
+    """What a call gave, as its after_tool hooks see it: what they change of `content` is what the model reads."""
+
+    content: str
+    is_error: bool = False
+    details: Any = None
+
+
+async def before_tool(hooks: Hooks, ctx: Any, call: ToolCall) -> None:
+    """Ask the before_tool hooks about a call, whose arguments they may change.
+
+    Raises:
+        HookFailed: one raised; the call was not run.
+    """
+    await _asked("before_tool", hooks.at("before_tool"), ctx, call, answer=f"{call.name} was not executed: the check before it failed")
+
+
+async def after_tool(hooks: Hooks, ctx: Any, call: ToolCall, result: Result) -> None:
+    """Ask the after_tool hooks about what a call gave, whose content they may change.
+
+    Raises:
+        HookFailed: one raised; the result is held back.
+    """
+    answer = f"{call.name} was executed, but its result was held back: the check after it failed"
+    await _asked("after_tool", hooks.at("after_tool"), ctx, call, result, answer=answer)
+
+
+def _around_tool(hooks: Hooks, hands: Hands) -> ToolLayer:
+    async def layer(view: TurnView, effect: RunTool, go_on: Callable[[TurnView, RunTool], Awaitable[Ran]]) -> Ran:
+        tool = hands.toolbox.get(effect.name)
+        ctx = hands.context(view, effect.row, effect.key)
+        call = ToolCall(effect.name, copy.deepcopy(effect.args), tool, effect.row.call)
+        await before_tool(hooks, ctx, call)
+        done = await go_on(view, replace(effect, args=call.args))
+        if not isinstance(done, ToolResult):
+            return done
+        result = Result(done.content, done.is_error, done.details)
+        await after_tool(hooks, ctx, call, result)
+        return replace(done, content=scrub(str(result.content)))
+
+    return layer
+
+
+def layers(hooks: Hooks, context: Callable[[TurnView], Any], hands: Hands) -> Middleware:
+    """Return the app's hooks as layers around the effects of a turn; `context` makes what those around a model are called with."""
+    model = hooks.at("before_model") or hooks.at("after_model")
+    tool = hooks.at("before_tool") or hooks.at("after_tool")
+    return Middleware((_around_model(hooks, context),) if model else (), (_around_tool(hooks, hands),) if tool else ())
+
+
+async def _asked(point: str, hooks: Sequence[Hook], *what: Any, answer: str = "") -> None:
+    """Ask the hooks of a point one after the other.
+
+    Raises:
+        HookFailed: one raised; the log says what. The message names the hook.
+    """
     for hook in hooks:
         try:
-            said = hook(ctx, stopping)
+            said = hook(*what)
             if inspect.isawaitable(said):
                 await said
         except BaseException as error:
@@ -94,6 +203,6 @@ async def ask_stopping(hooks: Sequence[Hook], ctx: Any, effect: AskHooks, messag
                 raise
             ref = secrets.token_hex(4)
             name = getattr(hook, "__name__", "a hook")
-            log.exception("a turn_stopping hook failed", extra={"hook": name, "ref": ref})
-            return Failure("hook_failed", f"the turn_stopping hook {name} raised (ref {ref}); the log of its worker says what", ref=ref)
-    return HookAnswer(stopping.stopped, tuple(text for text in stopping.texts if text.strip()))
+            log.exception("a %s hook failed", point, extra={"hook": name, "ref": ref})
+            text = f"the {point} hook {name} raised (ref {ref}); the log of its worker says what"
+            raise HookFailed(text, ref=ref, answer=f"{answer} (ref {ref})" if answer else "") from error

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from turnyard.app.calls import Hands, Surroundings
 from turnyard.app.children import spawner
 from turnyard.app.models import ModelSpec, open_models
+from turnyard.blobs import open_memory
+from turnyard.engine.effects import RunTool
 from turnyard.engine.local import LocalSession
 from turnyard.engine.local_agent import LocalAgent, Wires
 from turnyard.engine.memory import MemorySession
@@ -17,9 +19,11 @@ from turnyard.engine.options import Options, Settings
 from turnyard.engine.registry import Converter
 from turnyard.engine.runner import Means, Spawn
 from turnyard.errors import ConfigError
-from turnyard.ports import Clock
+from turnyard.ports import Blobs, Clock
 from turnyard.records.commit import TurnView
 from turnyard.records.log import SENT, LogRecord
+from turnyard.tools.files import Files
+from turnyard.tools.spill import shown_body
 
 if TYPE_CHECKING:
     from turnyard.app.agent import Agent
@@ -63,28 +67,37 @@ def open_local(
     roles: Mapping[str, Converter],
     session: str = "local",
     depth: int = 0,
+    blobs: Blobs | None = None,
 ) -> LocalSession:
     """Return a session of `agent` that is kept in memory. `given` holds the deps, if they are not the app's own.
 
-    `depth` is how many calls of other agents lie above it.
+    `depth` is how many calls of other agents lie above it. `blobs` keeps its files; None: a store of its own, in memory.
     """
     agent.check()
     head = {"tenant": "default", "session": session, "agent": agent.name, "user": user, "platform": "local"}
     settings = Settings(tuple(models), agent.options.instructions, (*agent.tools.values(), *agent.providers), None)
     memory = MemorySession(clock, head)
-    place = _Place(_Deps(agent, given), clock, Wires(), _spawner(agent, clock, depth), memory)
+    kept = blobs or open_memory(clock)
+    place = _Place(_Deps(agent, given), clock, Wires(), _spawner(agent, clock, depth, kept), memory, kept)
     return LocalSession(_local_agent(agent, settings, place), memory, options=options, roles={**agent.options.roles, **roles})
 
 
-def _spawner(agent: Agent, clock: Clock, depth: int) -> Spawn:
-    """Return what opens sessions for the calls of `agent` that ask other agents."""
+def _spawner(agent: Agent, clock: Clock, depth: int, blobs: Blobs) -> Spawn:
+    """Return what opens sessions for the calls of `agent` that ask other agents, with the same files."""
 
     def open_child(child: Agent, session: str, user: str) -> LocalSession:
         models, given = child.chosen()
         more: dict[str, Any] = {"options": Options(), "roles": {}, "session": session, "depth": depth + 1}
-        return open_local(child, models=models, given=given, clock=clock, user=user, **more)
+        return open_local(child, models=models, given=given, clock=clock, user=user, blobs=blobs, **more)
 
-    return spawner(agent, open_child, depth=depth)
+    spawn, most = spawner(agent, open_child, depth=depth), agent.options.limits.output_bytes
+
+    async def bounded(view: TurnView, effect: RunTool) -> tuple[str, dict[str, Any]]:
+        outcome, body = await spawn(view, effect)
+        files = Files(blobs, view.head.get("tenant", ""))
+        return outcome, await shown_body(body, files, name=f"answer-{effect.row.call}.txt", limit_bytes=most)
+
+    return bounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +109,7 @@ class _Place:
     wires: Wires
     spawn: Spawn
     memory: MemorySession
+    blobs: Blobs
 
     async def older(self, view: TurnView, seq: int) -> LogRecord | None:
         """Return an entry of the log, also one that a summary stands for; None when there is none."""
@@ -124,7 +138,7 @@ def _local_agent(base: Agent, settings: Settings, place: _Place) -> LocalAgent:
         "notify": place.notify,
         "say": place.say,
     }
-    around = Surroundings(**wires, keeps=True)
+    around = Surroundings(**wires, keeps=True, blobs=place.blobs, output_bytes=agent.options.limits.output_bytes)
 
     @asynccontextmanager
     async def scope() -> AsyncGenerator[Means]:

@@ -14,6 +14,7 @@ from turnyard.engine.bounds import (
     UNLIMITED,
     Bounds,
 )
+from turnyard.engine.effects import APPROVAL_MS
 from turnyard.errors import ConfigError
 from turnyard.text import OUTPUT_BYTES
 
@@ -48,6 +49,7 @@ class Limits:
         soft_ratio: from this share of a bound on the model is told, once, to finish; between 0 and 1.
         retry_base: what the first retry waits, each further one twice as long: a timedelta, or seconds.
         output_bytes: how much of one result the model is shown; the whole of a longer one is kept as a file, which it can read in parts.
+        approval_expires_in: how long people are asked about a call where no rule says it: a timedelta, or seconds.
         loop_guard: warn a model that made the same calls with the same results five times in a row, and stop the turn at ten.
 
     Raises:
@@ -65,6 +67,7 @@ class Limits:
     segment_steps: int | None = None
     soft_ratio: float = DEFAULT_SOFT_RATIO
     retry_base: timedelta | float = timedelta(milliseconds=DEFAULT_RETRY_BASE_MS)
+    approval_expires_in: timedelta | float = timedelta(milliseconds=APPROVAL_MS)
     loop_guard: bool = True
     output_bytes: int = OUTPUT_BYTES
 
@@ -75,14 +78,14 @@ class Limits:
                 raise ConfigError(f"Limits({name}={value}): it must be at least {least}; leave it out, or -1, for no bound")
         if not 0 < self.soft_ratio < 1:
             raise ConfigError(f"Limits(soft_ratio={self.soft_ratio}): it must be between 0 and 1, both left out")
-        for name in ("active", "retry_base"):
+        for name in ("active", "retry_base", "approval_expires_in"):
             value = getattr(self, name)
             if value is not None and value != UNLIMITED and not _ms(value) > 0:
                 raise ConfigError(f"Limits({name}={value}): it must be longer than nothing: a timedelta, or seconds")
         if self.output_bytes < _LEAST_OUTPUT_BYTES:
             raise ConfigError(f"Limits(output_bytes={self.output_bytes}): it must be at least {_LEAST_OUTPUT_BYTES}")
-        if self.retry_base == UNLIMITED:
-            raise ConfigError("Limits(retry_base=-1): a retry cannot wait for ever; give a timedelta, or seconds")
+        _check_ending("retry_base", self.retry_base, "a retry cannot wait")
+        _check_ending("approval_expires_in", self.approval_expires_in, "a question cannot stand")
 
     @property
     def bounds(self) -> Bounds:
@@ -102,6 +105,11 @@ class Limits:
         )
 
     @property
+    def approval_ms(self) -> int:
+        """Return how long people are asked about a call where no rule says it."""
+        return _ms(self.approval_expires_in)
+
+    @property
     def parallel(self) -> int:
         """Return how many plain calls of one answer run at once."""
         return _bound(self.parallel_tools) or _ALL_AT_ONCE
@@ -110,6 +118,11 @@ class Limits:
         """Return the limits as a manifest shows them, times in seconds."""
         given = {f.name: getattr(self, f.name) for f in fields(self)}
         return {name: value.total_seconds() if isinstance(value, timedelta) else value for name, value in given.items()}
+
+
+def _check_ending(name: str, value: timedelta | float, what: str) -> None:
+    if value == UNLIMITED:
+        raise ConfigError(f"Limits({name}=-1): {what} for ever; give a timedelta, or seconds")
 
 
 def _none(value: object) -> bool:

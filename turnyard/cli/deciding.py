@@ -54,7 +54,7 @@ class Deciding:
 
     def _oldest(self, word: str) -> str | None:
         wanted = "question" if word == "/answer" else "allow_deny"
-        return next((ident for ident, kind in self._waiting.items() if kind == wanted or word == "/deny"), None)
+        return next((ident for ident, kind in self._waiting.items() if kind == wanted), None)
 
     async def _decide(self, word: str, ident: str, said: str) -> None:
         approvals = self._client.approvals

@@ -166,7 +166,8 @@ def follow(
 
         await show_until_quiet(envelopes(client.events(session, after=after)), settled, as_json=as_json, forever=forever)
         if why and why["code"] != "idle" and not as_json:
-            say(f"{why['code']}: {why['detail']}; it goes on without being followed: turnyard explain {session}")
+            todo = f"\n  {why['fix']}" if why["code"] in ("approval", "question") else f": turnyard explain {session}"
+            say(f"{why['code']}: {why['detail']}; it goes on without being followed{todo}")
 
     with_client(ask, url=url, key=key, config=config)
 

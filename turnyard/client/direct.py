@@ -295,8 +295,8 @@ class _ApprovalDoor:
 
     async def decide(self, approval: str, body: Mapping[str, Any]) -> JsonObject:
         """Decide an approval and return it."""
-        decided = await decide_approval(self._edge, approval, Verdict(**body), tenant=self._tenant)
-        return views.approval_shape(decided.approval).model_dump(mode="json")
+        decided, _ = await decide_approval(self._edge, approval, Verdict(**body), tenant=self._tenant)
+        return views.approval_shape(decided).model_dump(mode="json")
 
 
 def _shaped(done: Submitted) -> Any:

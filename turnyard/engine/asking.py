@@ -5,12 +5,12 @@ Every ask passes the same gate, whatever brought it about, so no steering and no
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from turnyard.engine.budget import Notice, Spent, Stop, Verdict, judge
 from turnyard.engine.decide import Decided, decide
-from turnyard.engine.effects import AskModel, Effect, Failure, ModelAnswer, NoEffect, ToolTable
+from turnyard.engine.effects import AskModel, Effect, Failure, Judgement, ModelAnswer, NoEffect, ToolTable
 from turnyard.engine.guards import REPETITION, check_cuts, check_loop, one_copy
 from turnyard.engine.history import has_called
 from turnyard.engine.progress import Progress
@@ -86,9 +86,9 @@ def answer_commit(view: TurnView, effect: AskModel, answer: ModelAnswer, facts: 
     return replace(change, state=progress.into(view.state if change.state is None else change.state))
 
 
-def outright(view: TurnView, facts: ToolTable, decided: Decided) -> Commit:
+def outright(view: TurnView, facts: ToolTable, decided: Decided, *, judged: Sequence[Judgement] = ()) -> Commit:
     """Return the commit of a decision that no answer was taken for. With hooks they are asked before it ends the turn."""
-    change, before = carry_out(view, facts, decided), Progress.of(view)
+    change, before = carry_out(view, facts, decided, judged=judged), Progress.of(view)
     progress = replace(before, idle=before.idle + 1 if isinstance(decided.decision, Continue) else 0)
     if progress.idle > MOST_IDLE:
         raise StrategyError(f"strategy {facts.strategy.name} went on {MOST_IDLE} times in a row without an effect")
@@ -104,7 +104,7 @@ def _is_over(facts: ToolTable, change: Commit) -> bool:
 def _said(view: TurnView, facts: ToolTable, answer: ModelAnswer) -> tuple[Commit, bool]:
     """Return the commit of an answer, and whether the turn is over once the hooks were asked, which comes first."""
     decided = decide(view, facts.strategy, answer.done)
-    change = carry_out(view, facts, decided, answer)
+    change = carry_out(view, facts, decided, answer, judged=answer.judged)
     if _is_over(facts, change):
         return replace(change, ending="none", claim=True, state=decided.state(view)), True
     return change, False

@@ -9,104 +9,32 @@ whose token may be out waits for its deadline, any other ends as unknown.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from turnyard.engine.effects import DAY_MS, Effect, NoEffect, Parked, RunBatch, RunTool, ToolFact, ToolResult, ToolTable
+import orjson
+
+from turnyard.engine.approving import audit_of, edited, question_of, request_of, requested, terms_of, verdict_of
+from turnyard.engine.effects import (
+    DAY_MS,
+    Effect,
+    JudgeCalls,
+    Judgement,
+    NoEffect,
+    Parked,
+    RunBatch,
+    RunTool,
+    ToolFact,
+    ToolResult,
+)
+from turnyard.engine.open_calls import Batch, OpenCall
+from turnyard.engine.texts import edited_text
+from turnyard.ports import AskedCall
 from turnyard.records import ids
-from turnyard.records.commit import PLACEHOLDER, Answer, CallKind, Commit, Park, Row, TurnView
-from turnyard.records.log import ASSISTANT, CALL, LogRecord
+from turnyard.records.commit import PLACEHOLDER, Answer, CallKind, Commit, Park, TurnView
 
 ARQ_LANE = "arq"
 _UNASKED = ToolFact()
-_MOST_NAMED = 50
-
-
-@dataclass(frozen=True, slots=True)
-class OpenCall:
-    """An unanswered call: its row, and what its record says. One of a group was declared to run beside others, whatever became of it."""
-
-    row: Row
-    name: str
-    args: dict[str, Any]
-    refusal: str | None
-    expires_in_ms: int | None = None
-    grouped: bool = False
-
-    @property
-    def id(self) -> str:
-        """Return the call's id."""
-        return self.row.call
-
-    @property
-    def live(self) -> bool:
-        """Tell whether it is this worker's turn to do something about the call."""
-        return self.row.state != "parked" and (self.row.outcome is None or self.row.detached)
-
-    @property
-    def held(self) -> bool:
-        """Tell whether the call waits outside, or its outcome waits to be claimed: nothing after it may start."""
-        return not self.live and (self.row.state == "parked" or not self.grouped)
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """The unanswered calls in source order, within one view of one turn."""
-
-    view: TurnView
-    facts: ToolTable
-    calls: tuple[OpenCall, ...]
-
-    def __getitem__(self, call: str) -> OpenCall:
-        return next(c for c in self.calls if c.id == call)
-
-    def mine(self, call: OpenCall) -> bool:
-        """Tell whether this worker marked the call STARTED and owes its result."""
-        return call.id in self.view.mine
-
-    def runs(self, call: OpenCall) -> bool:
-        """Tell whether the call, as it stands, is run by this worker rather than waited for."""
-        row = call.row
-        if row.kind == "approval":
-            return row.state in ("allowed", "started")
-        if row.kind == "callback":
-            return row.outcome is None and not row.demoted and (row.state == "open" or self.mine(call))
-        return row.kind in ("plain", "parallel")
-
-    def refusal(self, call: OpenCall) -> str | None:
-        """Return why the call is answered with an error instead of being run, None when it may run.
-
-        One that this worker runs may be of a tool that is gone by now: its result is what came of it.
-        """
-        if call.refusal is not None or self.mine(call):
-            return call.refusal
-        return None if self.facts.fact(call.name) is not None else unknown_tool(call.name, self.facts)
-
-
-def open_batch(view: TurnView, facts: ToolTable) -> Batch:
-    """Return the unanswered calls of the last answer with their names and arguments."""
-    if not view.rows:
-        return Batch(view, facts, ())
-    said: dict[str, LogRecord] = {}
-    for entry in reversed(view.entries):
-        if entry.type == ASSISTANT:
-            break
-        if entry.type == CALL and entry.call:
-            said[entry.call] = entry
-    return Batch(view, facts, tuple(_open_call(row, said.get(row.call)) for row in view.rows))
-
-
-def _open_call(row: Row, record: LogRecord | None) -> OpenCall:
-    body: dict[str, Any] = {} if record is None else record.body
-    grouped = "parallel" in (row.kind, None if record is None else record.kind)
-    return OpenCall(row, str(body.get("name", "")), body.get("args") or {}, body.get("refused"), body.get("expires_in_ms"), grouped)
-
-
-def unknown_tool(name: str, facts: ToolTable) -> str:
-    """Return what a model is told that called a tool nobody has."""
-    known = sorted(facts.tools)
-    more = f" and {len(known) - _MOST_NAMED} more" if len(known) > _MOST_NAMED else ""
-    return f"{facts.absence(name)}; not executed. Tools: {', '.join(known[:_MOST_NAMED]) or 'none'}{more}"
 
 
 def batch_effect(batch: Batch) -> Effect:
@@ -121,6 +49,8 @@ def batch_effect(batch: Batch) -> Effect:
         return NoEffect(Commit(ending="park"))
     if first.row.kind == "parallel":
         return _parallel_effect(batch, first)
+    if batch.judges(first):
+        return JudgeCalls((AskedCall(first.id, first.name, orjson.dumps(first.args).decode()),), first.id)
     if not batch.runs(first):
         return NoEffect(_launch(batch, live))
     return _run_effect(batch, first)
@@ -130,11 +60,11 @@ def _run_effect(batch: Batch, call: OpenCall) -> Effect:
     """Return what is due for a call that runs alone."""
     refusal = batch.refusal(call)
     if refusal is not None:
-        return NoEffect(answer_commit(batch, call, _error(call, refusal)))
+        return NoEffect(_answered(batch, call, _refused(call, refusal)))
     if batch.mine(call) or (call.row.state == "started" and call.row.idempotent):
         return run_of(batch.view, call)
     if call.row.state == "started":
-        return NoEffect(answer_commit(batch, call, Answer(call.id, "unknown")))
+        return NoEffect(_answered(batch, call, Answer(call.id, "unknown")))
     return NoEffect(Commit(start=(call.id,)))
 
 
@@ -154,13 +84,16 @@ def answer_commit(batch: Batch, call: OpenCall, answer: Answer, usage: dict[str,
     return Commit(append=(answer,), start=start, ending=ending, claim=claim, usage=usage or {})
 
 
+def _answered(batch: Batch, call: OpenCall, answer: Answer, usage: dict[str, int] | None = None) -> Commit:
+    return (_settle if call.grouped else answer_commit)(batch, call, answer, usage)
+
+
 def result_commit(batch: Batch, call: OpenCall, result: ToolResult | Parked) -> Commit:
     """Return the commit after a call was run."""
     usage = {"tool_calls": 1}
     if isinstance(result, ToolResult):
         usage = {"tool_calls": result.times} if result.times else {}
-        commit = _settle if call.grouped else answer_commit
-        return commit(batch, call, _answer(call, result), usage)
+        return _answered(batch, call, _answer(call, result), usage)
     park = _park(batch, call, result)
     awaited = (call.row.awaited or result.awaited) and not call.row.demoted
     answer = None if awaited else _placeholder(call, result)
@@ -173,25 +106,45 @@ def result_commit(batch: Batch, call: OpenCall, result: ToolResult | Parked) -> 
     return Commit(append=(answer,), park=(park,), start=start, ending=ending, claim=claim, usage=usage)
 
 
+def ask_commit(batch: Batch, call: OpenCall, judgement: Judgement) -> Commit:
+    """Return the commit after a call asked, before it did anything, that people decide first. Once they have, it may not ask again."""
+    if call.row.decision is not None:
+        return _answered(batch, call, _error(call, f"{call.name} was approved and asks for approval again; not executed"))
+    request = request_of(call.name, call.args, terms_of(judgement), approval_ms=batch.facts.approval_ms)
+    if call.grouped:
+        change = _settle(batch, call, None)
+    else:
+        start, ending, claim = _next(batch, answered=set(), waiting={call.id})
+        change = Commit(start=start, ending=ending, claim=claim)
+    park = Park(call.id, request["expires_in_ms"], awaited=True, kind="approval", request=request)
+    return replace(change, append=(requested(call.id, request), *change.append), park=(park,))
+
+
+def approved_commit(batch: Batch, call: OpenCall, judgement: Judgement) -> Commit:
+    """Return the commit after an approved call was judged once more: only a denial, or arguments that do not fit, keep it from running."""
+    if judgement.decision == "deny":
+        return _answered(batch, call, _told(call, "error" if judgement.faulty else "denied", verdict_of(judgement)["denied"]))
+    return Commit(start=(call.id,)) if batch.runs(call) else _launch(batch, [call])
+
+
 def _launch(batch: Batch, live: Sequence[OpenCall]) -> Commit:
     """Park the leading calls that only wait outside; a detached one is answered by a placeholder at once."""
     append: list[Answer] = []
     parks: list[Park] = []
     waiting: set[str] = set()
-    lifts = False
     for call in live:
-        if batch.runs(call):
+        if batch.runs(call) or (call is not live[0] and batch.judges(call)):
             break
         if call.row.outcome is None:
             parks.append(_park(batch, call, None))
-            lifts = lifts or call.row.kind == "lift"
-        if call.row.detached:
+        if batch.detached(call):
             append.append(_placeholder(call, None))
         else:
             waiting.add(call.id)
     start, ending, claim = _next(batch, answered={a.call for a in append}, waiting=waiting)
-    lanes = (ARQ_LANE,) if lifts else ()
-    return Commit(append=tuple(append), park=tuple(parks), start=start, ending=ending, claim=claim, lanes=lanes)
+    lanes = (ARQ_LANE,) if any(batch.kind(batch[p.call]) == "lift" for p in parks) else ()
+    asks = tuple(requested(p.call, p.request) for p in parks if p.request is not None)
+    return Commit(append=(*asks, *append), park=tuple(parks), start=start, ending=ending, claim=claim, lanes=lanes)
 
 
 def _next(batch: Batch, *, answered: set[str], waiting: set[str]) -> tuple[tuple[str, ...], Any, bool]:
@@ -247,7 +200,7 @@ def _parallel_effect(batch: Batch, first: OpenCall) -> Effect:
     for call in left:
         refusal = batch.refusal(call)
         if refusal is not None:
-            return NoEffect(_settle(batch, call, _error(call, refusal)))
+            return NoEffect(_settle(batch, call, _refused(call, refusal)))
         if call.row.state == "started" and not batch.mine(call) and not call.row.idempotent:
             return NoEffect(_settle(batch, call, Answer(call.id, "unknown")))
     running = [c for c in left if c.row.state == "started"]
@@ -313,27 +266,59 @@ def _error(call: OpenCall, reason: str) -> Answer:
     return Answer(call.id, "error", {"content": f"ERROR: {reason}", "is_error": True})
 
 
+def _refused(call: OpenCall, reason: str) -> Answer:
+    """Return what answers a call that is not run: a rule's own words when one denied it, else an error."""
+    denied = None if "refused" in call.body else call.body.get("denied")
+    return _error(call, reason) if denied is None else Answer(call.id, "error" if denied["is_error"] else "denied", denied)
+
+
 def _answer(call: OpenCall, result: ToolResult) -> Answer:
     body = result.body | ({"closes": True} if result.closes else {})
-    return Answer(call.id, "error" if result.is_error else "result", body)
+    return _told(call, "error" if result.is_error else "result", body)
+
+
+def _told(call: OpenCall, outcome: str, body: dict[str, Any]) -> Answer:
+    """Return an answer with what is kept of the call's judgement and approval; the model learns when a person changed its arguments."""
+    audit: dict[str, Any] = {**audit_of(call.body, call.row), **(body.get("audit") or {})}
+    if edited(call.row) is not None:
+        body = body | {"content": edited_text(call.args, body["content"])}
+    return Answer(call.id, outcome, body | {"audit": audit} if audit else body)
 
 
 def _placeholder(call: OpenCall, parked: Parked | None) -> Answer:
     """Return what answers a parked call meanwhile: the facts alone, which a model reads as `pending_text`."""
-    said = {} if parked is None else {"note": parked.note, "correlation": parked.correlation, "expires_in_ms": parked.expires_in_ms}
+    said: dict[str, Any] = (
+        {} if parked is None else {"note": parked.note, "correlation": parked.correlation, "expires_in_ms": parked.expires_in_ms}
+    )
+    if edited(call.row) is not None:
+        said["note"] = edited_text(call.args, str(said.get("note") or ""))
+    said["audit"] = audit_of(call.body, call.row)
     return Answer(call.id, PLACEHOLDER, {name: value for name, value in said.items() if value} or None)
 
 
 def _park(batch: Batch, call: OpenCall, parked: Parked | None) -> Park:
+    kind = batch.kind(call)
+    if parked is None and kind in ("approval", "question"):
+        return _asking(batch, call)
     fact = batch.facts.fact(call.name) or _UNASKED
-    deadline_ms = (parked.expires_in_ms if parked else None) or call.expires_in_ms or fact.timeout_ms or DAY_MS
-    hashed = batch.facts.secret_hash if call.row.kind == "callback" else None
+    deadline_ms = (parked.expires_in_ms if parked else None) or call.body.get("expires_in_ms") or fact.timeout_ms or DAY_MS
+    hashed = batch.facts.secret_hash if kind == "callback" else None
     park = Park(call.id, deadline_ms, hashed(call.id) if hashed else None)
+    if call.row.kind == "approval":
+        park = replace(park, kind=kind, awaited=not batch.detached(call))
     if parked is None:
         return park
-    kind: CallKind | None = "lift" if parked.poll_ms is not None and call.row.kind != "callback" else None
-    if parked.ripe is not None and call.row.kind in ("plain", "parallel"):
-        kind = "callback"  # nobody has its token, and its deadline answers
-    return replace(
-        park, task=parked.task, awaited=parked.awaited, kind=kind, request=parked.request, after_ms=parked.poll_ms, ripe=parked.ripe
-    )
+    becomes: CallKind | None = "lift" if parked.poll_ms is not None and kind != "callback" else park.kind
+    if parked.ripe is not None and kind in ("plain", "parallel"):
+        becomes = "callback"  # nobody has its token, and its deadline answers
+    awaited = parked.awaited or park.awaited
+    return replace(park, task=parked.task, awaited=awaited, kind=becomes, request=parked.request, after_ms=parked.poll_ms, ripe=parked.ripe)
+
+
+def _asking(batch: Batch, call: OpenCall) -> Park:
+    """Return the park of a call that waits for people."""
+    if call.row.kind == "question":
+        request = question_of(call.name, call.args, expires_in_ms=call.body.get("expires_in_ms") or DAY_MS)
+    else:
+        request = request_of(call.name, call.args, call.body.get("approval") or {}, approval_ms=batch.facts.approval_ms)
+    return Park(call.id, request["expires_in_ms"], awaited=True, request=request)

@@ -12,9 +12,11 @@ from typing import Any
 
 import orjson
 
+from turnyard.engine.approving import verdict_of
 from turnyard.engine.arguments import Arguments, read_arguments
-from turnyard.engine.batch import Batch, OpenCall, first_marks
-from turnyard.engine.effects import ToolFact, ToolTable
+from turnyard.engine.batch import first_marks
+from turnyard.engine.effects import Judgement, ToolFact, ToolTable
+from turnyard.engine.open_calls import Batch, OpenCall
 from turnyard.engine.strategy import Question
 from turnyard.errors import StrategyError
 from turnyard.ports import AskedCall
@@ -28,9 +30,29 @@ _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
 _NAME_CHARS = 64
 
 
-def declare(view: TurnView, facts: ToolTable, asked: Sequence[AskedCall | Question], *, refusal: str | None = None) -> tuple[NewCall, ...]:
-    """Give each call an id and a kind, and judge its arguments; with `refusal` none of them is run."""
-    plain = sum(1 for call in asked if isinstance(call, AskedCall) and _may_run_beside(facts.fact(call.name) or _PLAIN))
+def declare(
+    view: TurnView,
+    facts: ToolTable,
+    asked: Sequence[AskedCall | Question],
+    *,
+    judged: Sequence[Judgement] = (),
+    refusal: str | None = None,
+) -> tuple[NewCall, ...]:
+    """Give each call an id and a kind; `judged` is what the rules say of the tools' calls. With `refusal` none of them is run.
+
+    Raises:
+        StrategyError: there are rules, and other calls were judged than those that are made.
+    """
+    made = [call for call in asked if isinstance(call, AskedCall)]
+    verdicts = [Judgement()] * len(made) if refusal is not None or not facts.judged else judged
+    if len(verdicts) != len(made):
+        raise StrategyError(
+            f"strategy {facts.strategy.name} makes {len(made)} calls, of which {len(verdicts)} were judged: its step is not pure"
+        )
+    said = iter(verdicts)
+    plain = sum(
+        1 for call, on in zip(made, verdicts, strict=True) if on.decision != "ask" and _may_run_beside(facts.fact(call.name) or _PLAIN)
+    )
     together = facts.parallel > 1 and plain > 1
     seen: set[str] = {""}
     calls: list[NewCall] = []
@@ -42,6 +64,7 @@ def declare(view: TurnView, facts: ToolTable, asked: Sequence[AskedCall | Questi
         body = _body(call, read_arguments(call.arguments), ident if call.id in seen else call.id, facts)
         if refusal is not None:
             body["refused"] = refusal
+        body |= verdict_of(next(said))
         seen.add(call.id)
         calls.append(_new_call(ident, body, facts, together=together))
     return tuple(calls)
@@ -50,7 +73,7 @@ def declare(view: TurnView, facts: ToolTable, asked: Sequence[AskedCall | Questi
 def starts(view: TurnView, facts: ToolTable, calls: tuple[NewCall, ...]) -> tuple[str, ...]:
     """Return the calls whose STARTED mark rides along with the commit that declares them."""
     rows = [Row(c.id, c.kind, "open", c.awaited, None, demoted=False, idempotent=c.idempotent, decision=None) for c in calls]
-    fresh = tuple(OpenCall(r, c.body["name"], c.body["args"], c.body.get("refused")) for r, c in zip(rows, calls, strict=True))
+    fresh = tuple(OpenCall(row, call.body, row.kind == "parallel") for row, call in zip(rows, calls, strict=True))
     batch = Batch(view, facts, fresh)
     return first_marks(batch, fresh) if batch.runs(fresh[0]) else ()
 
@@ -76,7 +99,9 @@ def _body(call: AskedCall, given: Arguments, provider_id: str, facts: ToolTable)
 
 
 def _new_call(ident: str, body: dict[str, Any], facts: ToolTable, *, together: bool) -> NewCall:
-    fact = (facts.fact(body["name"]) or _PLAIN) if "refused" not in body else _PLAIN
+    fact = _PLAIN if "refused" in body or "denied" in body else facts.fact(body["name"]) or _PLAIN
+    if "approval" in body and "refused" not in body and facts.fact(body["name"]) is not None:
+        return NewCall(ident, "approval", body, awaited=True, idempotent=fact.idempotent, queue=fact.queue, timeout_ms=fact.timeout_ms)
     kind: CallKind = "parallel" if together and _may_run_beside(fact) else fact.kind
     awaited = fact.awaited and kind not in ("plain", "parallel")
     return NewCall(ident, kind, body, awaited, fact.idempotent, fact.queue, fact.timeout_ms)

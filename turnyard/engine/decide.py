@@ -12,9 +12,9 @@ from typing import Any
 import orjson
 
 from turnyard.engine.progress import Progress
-from turnyard.engine.strategy import AnyStrategy, Ask, Continue, Decision
+from turnyard.engine.strategy import AnyStrategy, Ask, Call, Continue, Decision
 from turnyard.errors import StrategyError
-from turnyard.ports import Done
+from turnyard.ports import AskedCall, Done
 from turnyard.records.commit import TurnView
 
 MAX_STATE_BYTES = 16_384
@@ -50,6 +50,20 @@ def decide(view: TurnView, strategy: AnyStrategy, answer: Done | None) -> Decide
     if answer is None and decision == Continue() and held == _part(view):
         raise StrategyError(f"strategy {strategy.name} goes on without an effect, a note or another state: it would do so for ever")
     return Decided(decision, held)
+
+
+def calls_of(view: TurnView, strategy: AnyStrategy, answer: Done) -> tuple[AskedCall, ...]:
+    """Return the calls of tools that the strategy makes of an answer; none when it raises, which the decision itself will do, too."""
+    try:
+        decision = decide(view, strategy, answer).decision
+    except BaseException:  # noqa: BLE001 - as above
+        return ()
+    return asked_calls(decision)
+
+
+def asked_calls(decision: Decision) -> tuple[AskedCall, ...]:
+    """Return the calls of tools that a decision makes."""
+    return tuple(call for call in decision.calls if isinstance(call, AskedCall)) if isinstance(decision, Call) else ()
 
 
 def _recall(view: TurnView, strategy: AnyStrategy) -> Any:

@@ -17,6 +17,8 @@ from turnyard.ports import AskedCall, Done
 from turnyard.records.commit import CallKind, Commit, Row
 
 DAY_MS = 86_400_000
+APPROVAL_MS = 900_000  # how long people are asked where nothing else says so
+HOOK_FAILED, POLICY_FAILED = "hook_failed", "policy_failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,8 @@ class ToolTable:
     `bounds` are those of one turn. `parallel` is how many plain calls of one answer may run at once. With `forced_terminal` a reply that never called
     that tool does not end the turn. `secret_hash` gives the hash of the token made for a call, None when calls have no
     tokens. With `hooks` the agent has turn_stopping hooks. `read_output` turns the text of a reply into the agent's output and raises ValueError when it does not fit.
-    With `judged` there are rules on who may call what, and no call starts before it was judged. `tools` may change between two looks,
+    With `judged` there are rules on who may call what, and no call starts before it was judged; `approval_ms` is how long people are asked
+    about one where no rule says it. `tools` may change between two looks,
     `absence` says why a name is not among them.
     """
 
@@ -59,6 +62,7 @@ class ToolTable:
     read_output: Callable[[str], Any] | None = None
     hooks: bool = False
     judged: bool = False
+    approval_ms: int = APPROVAL_MS
     absence: Callable[[str], str] = "there is no tool {!r}".format
     strategy: AnyStrategy = field(default_factory=React)
 
@@ -127,6 +131,7 @@ class Judgement:
     `approvers` may decide (empty: whoever may use the API), within `expires_in_ms` (None: as long as the agent's approvals last);
     with `scope` anyone a newer message of any user takes its place; without `self_approve` the asker may not decide; `remember`
     "session" lets an approver allow the tool for the whole session. `audit` is kept with the result and never shown to the model.
+    A denial that is `faulty` is an error of the caller: the arguments do not fit the tool, and the reason names the fault.
     """
 
     decision: Literal["allow", "ask", "deny"] = "allow"
@@ -138,13 +143,15 @@ class Judgement:
     self_approve: bool = True
     remember: Literal["session"] | None = None
     audit: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    faulty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeCalls:
-    """Judge calls that the strategy makes of its own, before they are declared."""
+    """Judge calls that the strategy makes of its own, before they are declared; or once more the `approved` one, before it runs."""
 
     calls: tuple[AskedCall, ...]
+    approved: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +186,7 @@ class ModelAnswer:
     """The model answered. `cleared` are notices that were over before it was asked; `active_tokens` the size of what it read.
 
     `asked` is how often it was asked for that: 0 when a layer answered in its place. The usage of `done` is that of all of them.
-    `judged` says of each of its calls, in their order, what the rules say; empty: there are none, and all are allowed.
+    `judged` says of each of the calls that the strategy makes of it, in their order, what the rules say; empty: there are none.
     """
 
     done: Done
@@ -267,13 +274,19 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The model, or the summariser, gave no answer. `retry_after_ms` is what the server asked for, None when it said nothing."""
+    """The model, or the summariser, gave no answer, or what the app was asked about it failed.
+
+    `retry_after_ms` is what the server asked for, None when it said nothing. `usage` is what was paid all the same; `answer` is what
+    the model reads for the call that it failed on.
+    """
 
     code: str
     message: str
     retryable: bool = False
     ref: str | None = None
     retry_after_ms: int | None = None
+    usage: Mapping[str, int] = field(default_factory=dict[str, int])
+    answer: str = ""
 
 
 Result = ModelAnswer | Summary | HookAnswer | ToolResult | Parked | AskApproval | Judged | Failure | None

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TypeVar
 
-from turnyard.engine.effects import Parked, RunTool, ToolResult
-from turnyard.errors import ConfigError, ToolError
+from turnyard.engine.effects import AskApproval, Failure, Parked, RunTool, ToolResult
+from turnyard.errors import ConfigError, HookFailed, ToolError
 from turnyard.ports import Done, ModelRequest
 from turnyard.records.commit import TurnView
 
@@ -23,7 +23,8 @@ Next = Callable[[TurnView, A], Awaitable[R]]
 Layer = Callable[[TurnView, A, Next[A, R]], Awaitable[R]]
 
 AskLayer = Layer[ModelRequest, Done]
-ToolLayer = Layer[RunTool, ToolResult | Parked]
+Ran = ToolResult | Parked | AskApproval
+ToolLayer = Layer[RunTool, Ran]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +76,15 @@ def ask_within(layers: Sequence[AskLayer], inner: Next[ModelRequest, Done]) -> N
     return ask
 
 
-def run_within(layers: Sequence[ToolLayer], inner: Next[RunTool, ToolResult | Parked]) -> Next[RunTool, ToolResult | Parked]:
-    """Return what runs a call within the layers; its result says how often it was run."""
+def run_within(layers: Sequence[ToolLayer], inner: Next[RunTool, Ran]) -> Next[RunTool, Ran | Failure]:
+    """Return what runs a call within the layers; its result says how often it was run. A hook that raises is a failure of the turn."""
     if not layers:
         return inner
 
-    async def run(view: TurnView, call: RunTool) -> ToolResult | Parked:
+    async def run(view: TurnView, call: RunTool) -> Ran | Failure:
         times = 0
 
-        async def counted(view: TurnView, call: RunTool) -> ToolResult | Parked:
+        async def counted(view: TurnView, call: RunTool) -> Ran:
             nonlocal times
             times += 1
             return await inner(view, call)
@@ -92,6 +93,8 @@ def run_within(layers: Sequence[ToolLayer], inner: Next[RunTool, ToolResult | Pa
             result = await wrapped(layers, counted)(view, call)
         except ToolError as error:
             result = ToolResult(f"ERROR: {error}", is_error=True)
+        except HookFailed as error:
+            return Failure(error.code, str(error), ref=error.ref, answer=error.answer)
         return replace(result, times=times) if isinstance(result, ToolResult) else result
 
     return run

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any, TypedDict, TypeVar, cast
 
 from turnyard.engine.compaction import Compaction
-from turnyard.engine.effects import Parked, RunTool, ToolResult
+from turnyard.engine.effects import RunTool, ToolResult
 from turnyard.engine.messages import Message
+from turnyard.engine.middleware import Ran
 from turnyard.engine.queues import Drain
 from turnyard.engine.runner import Run
 from turnyard.ports import Delta
@@ -146,7 +147,7 @@ def guarded(run: Run, options: Options, *, steered: Callable[[], bool]) -> Run:
     if not (options.before_tool_call or options.after_tool_call or options.skip_remaining_on_steer):
         return run
 
-    async def guard(view: TurnView, effect: RunTool) -> ToolResult | Parked:
+    async def guard(view: TurnView, effect: RunTool) -> Ran:
         if options.skip_remaining_on_steer and steered():
             return ToolResult(f"ERROR: {SKIPPED}", is_error=True)
         context = CallContext(effect.row.call, effect.name, effect.args)
@@ -154,7 +155,7 @@ def guarded(run: Run, options: Options, *, steered: Callable[[], bool]) -> Run:
         if block is not None:
             return ToolResult(f"ERROR: {effect.name} was not executed: {block.reason}", is_error=True)
         result = await run(view, effect)
-        return result if isinstance(result, Parked) else await _after(options, context, result)
+        return await _after(options, context, result) if isinstance(result, ToolResult) else result
 
     return guard
 

@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from turnyard.engine.effects import Parked, RunTool, ToolResult
+from turnyard.engine.approving import edited
+from turnyard.engine.effects import AskApproval, Failure, Parked, RunTool, ToolResult
 from turnyard.engine.memory import CallRow, MemorySession
 from turnyard.engine.narration import Narration
 from turnyard.engine.runner import Means
@@ -46,7 +47,9 @@ class Outside:
         key = ids.idempotency_key(memory.head["tenant"], memory.head["session"], row.turn, row.call)
         entries = tuple(r for r in memory.log if r.is_entry)
         view = TurnView("OK", "local", memory.store, row.turn, memory.epoch, memory.rev, entries, head=memory.head)
-        return view, RunTool(row.row(), row.name, row.args, key)
+        seen = row.row()
+        given = edited(seen)
+        return view, RunTool(seen, row.name, row.args if given is None else given, key)
 
     async def _children(self, rows: Sequence[CallRow]) -> None:
         """Have the agents work that these calls ask, all at the same time."""
@@ -72,7 +75,9 @@ class Outside:
         """Run a lifted call, as no other process will."""
         memory = self.memory
         result = await self.stoppable(self.means.run_call(*self._run(row)))
-        if isinstance(result, Parked):
+        if isinstance(result, Failure):  # the turn it was made in goes on without it
+            result = ToolResult(result.answer or result.message, is_error=True)
+        if isinstance(result, Parked | AskApproval):
             result = ToolResult(f"{row.name} is lifted and cannot park", is_error=True)
         if result is None:
             memory.outcome(row.call, "cancelled", None)

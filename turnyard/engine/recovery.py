@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from turnyard.engine.bounds import Bounds
-from turnyard.engine.effects import AskModel, Failure, Fold, ModelAnswer, Result
+from turnyard.engine.effects import HOOK_FAILED, AskModel, Failure, Fold, ModelAnswer, Result
 from turnyard.engine.progress import Progress
 from turnyard.engine.reply import fail, paid
 from turnyard.records import ids
@@ -66,7 +66,7 @@ def after_failure(view: TurnView, effect: AskModel | Fold, failure: Failure, bou
     delay_ms = _delay_ms(view, series.made(progress) + 1, failure, bounds)
     if delay_ms is not None:
         return _wait(view, series, failure, bounds, delay_ms=delay_ms)
-    if isinstance(effect, Fold):
+    if isinstance(effect, Fold) and failure.code != HOOK_FAILED:
         return _without_summary(view, progress, failure)
     return _end(view, failure, _ASK.ended(progress, failure.message))
 

@@ -6,6 +6,7 @@ the agent must give; otherwise it is sent back, a bounded number of times.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import takewhile
 from typing import Any
@@ -14,7 +15,7 @@ import orjson
 
 from turnyard.engine.calls import declare, starts
 from turnyard.engine.decide import Decided
-from turnyard.engine.effects import Failure, ModelAnswer, ToolTable
+from turnyard.engine.effects import Failure, Judgement, ModelAnswer, ToolTable
 from turnyard.engine.guards import is_own, notice
 from turnyard.engine.history import has_called, last_answer, of_turn
 from turnyard.engine.strategy import Ask, Call, Continue, Fail, Finish, Sleep
@@ -26,18 +27,20 @@ from turnyard.records.log import ASSISTANT, RESULT
 MAX_CORRECTIONS = 2
 CUT_OFF = "the answer was cut off at its length limit, so the call was not executed; make it again with a shorter answer"
 _OUTPUT, _STRATEGY, _TERMINAL = "output", "strategy", "terminal"
-_LENGTH = "length"
+LENGTH = "length"
 _NO_LANE = frozenset({"", "http", "local", "client", "redis", "child"})
 
 
-def carry_out(view: TurnView, facts: ToolTable, decided: Decided, answer: ModelAnswer | None = None) -> Commit:
-    """Return the commit of a decision, together with the answer it was taken on.
+def carry_out(
+    view: TurnView, facts: ToolTable, decided: Decided, answer: ModelAnswer | None = None, *, judged: Sequence[Judgement] = ()
+) -> Commit:
+    """Return the commit of a decision, together with the answer it was taken on. `judged` is what the rules say of the calls it makes.
 
     Raises:
         StrategyError: the decision cannot be carried out.
     """
     said = None if answer is None else body_of(answer)
-    change = _change(view, facts, decided, said, answer)
+    change = _change(view, facts, decided, said, answer, judged)
     usage = {} if answer is None else paid(answer)
     if any(isinstance(part, Say) for part in change.append):
         usage = _with_children(view, usage)
@@ -56,7 +59,7 @@ def _with_children(view: TurnView, usage: dict[str, int]) -> dict[str, int]:
 def fail(view: TurnView, failure: Failure) -> Commit:
     """Return the commit that ends the turn's jobs as failed; what was said before stays as the partial result."""
     error = {"code": failure.code, "message": failure.message, "retryable": failure.retryable, "ref": failure.ref}
-    return Commit(ending="finish", failure=error, lanes=lanes(view))
+    return Commit(ending="finish", failure=error, usage=dict(failure.usage), lanes=lanes(view))
 
 
 def lanes(view: TurnView) -> tuple[str, ...]:
@@ -77,11 +80,19 @@ def body_of(answer: ModelAnswer) -> dict[str, Any]:
     return body if answer.asked == 1 else body | {"asked": answer.asked}
 
 
-def _change(view: TurnView, facts: ToolTable, decided: Decided, said: dict[str, Any] | None, on: ModelAnswer | None) -> Commit:
+def _change(
+    view: TurnView,
+    facts: ToolTable,
+    decided: Decided,
+    said: dict[str, Any] | None,
+    on: ModelAnswer | None,
+    judged: Sequence[Judgement],
+) -> Commit:
     answer = () if said is None else (Say(said),)
     match decided.decision:
         case Call(calls=calls):
-            return _make(view, facts, calls, said, cut=on is not None and on.done.finish == _LENGTH)
+            refusal = CUT_OFF if on is not None and on.done.finish == LENGTH else None
+            return _make(view, facts, calls, said, judged=judged, refusal=refusal)
         case Finish(output=output):
             return _finish(view, facts, output, said)
         case Continue(notes=notes):
@@ -95,11 +106,19 @@ def _change(view: TurnView, facts: ToolTable, decided: Decided, said: dict[str, 
             raise StrategyError("to ask is an effect of its own")
 
 
-def _make(view: TurnView, facts: ToolTable, asked: tuple[Any, ...], said: dict[str, Any] | None, *, cut: bool) -> Commit:
-    """Return the commit that declares calls. When their answer was cut, none is run: its arguments may be incomplete."""
+def _make(
+    view: TurnView,
+    facts: ToolTable,
+    asked: tuple[Any, ...],
+    said: dict[str, Any] | None,
+    *,
+    judged: Sequence[Judgement],
+    refusal: str | None,
+) -> Commit:
+    """Return the commit that declares calls. With `refusal` none is run: an answer that was cut may have incomplete arguments."""
     if not asked:
         raise StrategyError(f"strategy {facts.strategy.name} makes calls, but names none")
-    calls = declare(view, facts, asked, refusal=CUT_OFF if cut else None)
+    calls = declare(view, facts, asked, judged=judged, refusal=refusal)
     body = said or _own("")
     return Commit(append=(Say(body, calls),), start=starts(view, facts, calls), lanes=lanes(view) if body["text"] else ())
 

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from turnyard.engine.decide import calls_of
 from turnyard.engine.effects import (
     AskHooks,
     AskModel,
@@ -24,7 +25,6 @@ from turnyard.engine.effects import (
     Judged,
     Judgement,
     ModelAnswer,
-    Parked,
     Result,
     RunBatch,
     RunTool,
@@ -32,16 +32,19 @@ from turnyard.engine.effects import (
     ToolResult,
 )
 from turnyard.engine.guards import REPETITION, Heard
-from turnyard.engine.middleware import Middleware, ask_within, run_within
+from turnyard.engine.middleware import Middleware, Ran, ask_within, run_within
 from turnyard.engine.notices import without
+from turnyard.engine.react import React
 from turnyard.engine.render import render
+from turnyard.engine.reply import LENGTH, paid
 from turnyard.engine.shaper import Built, ContextBuilder, Shaper
-from turnyard.errors import ModelError, TurnyardError
+from turnyard.engine.strategy import AnyStrategy
+from turnyard.errors import HookFailed, ModelError, TurnyardError
 from turnyard.ports import AskedCall, Delta, Done, ModelRequest, Provider, ToolSpec, Tracer
 from turnyard.records.commit import TurnView
 from turnyard.records.log import CALL, COMPACTION, RESULT, LogRecord
 
-Run = Callable[[TurnView, RunTool], Awaitable[ToolResult | Parked]]
+Run = Callable[[TurnView, RunTool], Awaitable[Ran]]
 Instruct = Callable[[TurnView], Awaitable[str]]
 Prepare = Callable[[TurnView], Awaitable[Sequence[str]]]
 Spawn = Callable[[TurnView, RunTool], Awaitable[tuple[str, dict[str, Any]]]]
@@ -74,7 +77,8 @@ class Means:
     it never raises; None where that is done elsewhere. `stopping` asks the agent's turn_stopping hooks about a turn, shown
     the messages so far; it never raises. With `cuts_repetition` an answer that only repeats itself is not read to its end. `reader` is offered once something is shown shortened. `layers` wrap model and tool calls.
     `bounded` is asked last of all about a result: what it returns is what the log holds; it never raises; None: all of it.
-    `judge` says what the agent's rules say of the calls of an answer; it never raises; None: there are no rules.
+    `judge` says what the agent's rules say of calls; it never raises; None: there are no rules. `strategy` says which calls are made of
+    an answer, and is that of the agent.
     `tools` are what the model is offered, or what says that anew for each request. `look_up` is told the names of calls before it is
     decided how they are run, so that tools which come and go are those of now; neither raises.
     """
@@ -96,17 +100,18 @@ class Means:
     layers: Middleware = field(default_factory=Middleware)
     tracer: Tracer | None = None
     judge: Judge | None = None
+    strategy: AnyStrategy = field(default_factory=React)
     look_up: LookUp | None = None
     bounded: Bounded | None = None
 
     @property
-    def run_call(self) -> Run:
+    def run_call(self) -> Callable[[TurnView, RunTool], Awaitable[Ran | Failure]]:
         """Return what runs a call within the layers and bounds what it gives."""
         run, bounded = run_within(self.layers.tool, self.run), self.bounded
         if bounded is None:
             return run
 
-        async def within(view: TurnView, call: RunTool) -> ToolResult | Parked:
+        async def within(view: TurnView, call: RunTool) -> Ran | Failure:
             result = await run(view, call)
             return await bounded(view, call, result) if isinstance(result, ToolResult) else result
 
@@ -124,8 +129,8 @@ class Performer:
         self._system: tuple[str, str] | None = None
         self._folded: bool | None = None  # looked up once: after that only this performer's own folds can change it
         self._cut_until = 0  # up to which record it is known that no result was cut; -1: one was
-        self._running: dict[str, asyncio.Task[ToolResult | Parked]] = {}
-        self.stopped: dict[str, ToolResult | Parked] = {}  # what calls of a batch still gave when they were stopped
+        self._running: dict[str, asyncio.Task[Ran | Failure]] = {}
+        self.stopped: dict[str, Ran | Failure] = {}  # what calls of a batch still gave when they were stopped
 
     @property
     def busy(self) -> bool:
@@ -195,12 +200,16 @@ class Performer:
         )
 
     async def _judged(self, view: TurnView, answer: ModelAnswer) -> ModelAnswer | Failure:
-        """Return the answer with what the rules say of its calls."""
-        await self._look_up([call.name for call in answer.done.calls])
-        if self._means.judge is None or not answer.done.calls:
+        """Return the answer with what the rules say of the calls that are made of it."""
+        done, judge = answer.done, self._means.judge
+        if judge is None:
+            await self._look_up([call.name for call in done.calls])
             return answer
-        said = await self._means.judge(view, answer.done.calls)
-        return said if isinstance(said, Failure) else replace(answer, judged=said)
+        cut = done.finish in (LENGTH, REPETITION)  # none of its calls is run
+        calls = () if cut else calls_of(view, self._means.strategy, done)
+        await self._look_up([call.name for call in calls])
+        said = await judge(view, calls) if calls else ()
+        return replace(said, usage=paid(answer)) if isinstance(said, Failure) else replace(answer, judged=said)
 
     async def _judge(self, view: TurnView, effect: JudgeCalls) -> Judged | Failure:
         await self._look_up([call.name for call in effect.calls])
@@ -278,6 +287,8 @@ class Performer:
             try:
                 with self.span("stream_chat", model=model.name):
                     return await ask(view, replace(request, model=model.name, settings=settings))
+            except HookFailed as error:  # another model would not mend it
+                return Failure(error.code, str(error), ref=error.ref)
             except ModelError as error:
                 after_ms = None if error.retry_after_s is None else round(error.retry_after_s * 1000)
                 failure = Failure(error.code, str(error), retryable=error.retryable, retry_after_ms=after_ms)

@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 from turnyard.engine import turn
 from turnyard.engine.asking import ask_effect
-from turnyard.engine.batch import open_batch, run_of
+from turnyard.engine.batch import run_of
 from turnyard.engine.effects import AskModel, Effect, Failure, ModelAnswer, NoEffect, Result, ToolTable
+from turnyard.engine.open_calls import open_batch
 from turnyard.engine.recovery import after_error
 from turnyard.engine.runner import Means, Performer
 from turnyard.engine.strategy import Ask

@@ -18,15 +18,27 @@ _OUTCOMES = {
     "superseded": "Not done: the user wrote something new before anybody had decided or answered. Follow the newer message.",
     "unknown": "Outcome unknown: the worker that ran this call was lost. It may have taken effect; verify before repeating it.",
 }
+_ASKED = {
+    "timeout": "Not executed: nobody decided about this call in time. Do not try it again; say so or find another way.",
+    "superseded": _OUTCOMES["superseded"],
+}
+_QUESTIONS = {
+    "timeout": "No answer: nobody answered in time. Say what you assume, and go on with that.",
+    "superseded": "No answer: the user wrote something new instead. Follow the newer message.",
+    "cancelled": "No answer: the question was taken back.",
+}
+_BY_KIND = {"approval": _ASKED, "question": _QUESTIONS}
 INTERRUPTED = "Interrupted: this call has no result. Its effect is unknown; verify before repeating it."
 
 
-def outcome_text(outcome: str | None, name: str, call: str, *, facts: Mapping[str, Any] | None = None) -> str:
-    """Return what stands for the result of a call whose record has no text; `facts` are what the record holds."""
+def outcome_text(outcome: str | None, name: str, call: str, *, kind: str | None = None, facts: Mapping[str, Any] | None = None) -> str:
+    """Return what stands for the result of a call whose record has no text. `kind` is what it waited for, `facts` what the record holds."""
     if outcome == "placeholder":
         known = facts or {}
         said: dict[str, Any] = {key: known[key] for key in ("note", "correlation", "expires_in_ms") if key in known}
         return pending_text(name, call, **said)
+    if text := _BY_KIND.get(kind or "", {}).get(outcome or ""):
+        return text
     return _OUTCOMES.get(outcome or "", INTERRUPTED)
 
 
@@ -37,6 +49,16 @@ def pending_text(name: str, call: str, *, note: str = "", correlation: str | Non
     limit = f" It is given up after {expires_in_ms // 1000} s." if expires_in_ms else ""
     lead = f"{note}\n" if note else ""
     return f"{lead}Pending: {which}{where} is still running elsewhere. Do not retry it; its result will follow in a later message.{limit}"
+
+
+def denied_text(reason: str, guidance: str = "") -> str:
+    """Return the result of a call that a rule denies."""
+    return "\n\n".join(part for part in (reason, guidance) if part)
+
+
+def edited_text(args: dict[str, Any], content: str) -> str:
+    """Return the result of a call that a person allowed with other arguments, which the model has to know."""
+    return f"[approved with other arguments: {orjson.dumps(args).decode()}]\n{content}"
 
 
 def late_text(name: str, call: str, content: str, *, late: bool) -> str:
@@ -77,7 +99,7 @@ def parts_text(parts: Sequence[Any]) -> str:
 def _result_text(entry: LogRecord, tool: str) -> str:
     body = entry.body
     if "content" not in body:
-        return outcome_text(entry.outcome, tool, entry.call or str(entry.seq), facts=body)
+        return outcome_text(entry.outcome, tool, entry.call or str(entry.seq), kind=entry.kind, facts=body)
     text = str(body["content"])
     text = f"ERROR: {text}" if body.get("is_error") and not text.startswith("ERROR:") else text
     if not body.get("ref") or body.get("media_type"):

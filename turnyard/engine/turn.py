@@ -11,15 +11,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from turnyard.engine.asking import answer_commit, ask_effect, outright, stop_of
-from turnyard.engine.batch import batch_effect, open_batch, result_commit, running_batch
-from turnyard.engine.decide import decide
+from turnyard.engine.batch import approved_commit, ask_commit, batch_effect, result_commit, running_batch
+from turnyard.engine.decide import asked_calls, decide
 from turnyard.engine.effects import (
+    AskApproval,
     AskHooks,
     AskModel,
     Effect,
     Failure,
     Fold,
     HookAnswer,
+    JudgeCalls,
+    Judged,
     ModelAnswer,
     NoEffect,
     Parked,
@@ -31,13 +34,14 @@ from turnyard.engine.effects import (
 )
 from turnyard.engine.folded import after_fold
 from turnyard.engine.history import unseen
+from turnyard.engine.open_calls import open_batch
 from turnyard.engine.progress import Progress
 from turnyard.engine.recovery import after_failure, closed, forgiven
-from turnyard.engine.reply import lanes, unsaid
+from turnyard.engine.reply import fail, lanes, unsaid
 from turnyard.engine.shapes import read_clear, read_pending
 from turnyard.engine.stopping import after_hooks, at_end
-from turnyard.engine.strategy import Ask, Finish
-from turnyard.records.commit import Clear, Commit, TurnView
+from turnyard.engine.strategy import Ask, Call, Finish
+from turnyard.records.commit import Answer, Clear, Commit, Row, TurnView
 from turnyard.records.log import RESULT
 
 
@@ -86,6 +90,8 @@ def _decided(view: TurnView, facts: ToolTable) -> Effect:
             return NoEffect(outright(view, facts, replace(decided, decision=Finish(last))))
         case Finish(output=None):
             return _end(view, facts)
+        case Call() as made if facts.judged and (calls := asked_calls(made)):
+            return JudgeCalls(calls)
         case _:
             return NoEffect(outright(view, facts, decided))
 
@@ -106,14 +112,38 @@ def _after(view: TurnView, effect: Effect, result: Result, facts: ToolTable) -> 
             return after_failure(view, effect, failure, facts.bounds)
         case AskHooks(), HookAnswer() | Failure():
             return after_hooks(view, effect, result, facts.bounds, stop=stop_of(view, facts), replied=not unseen(view))
-        case RunTool(row=row), ToolResult() | Parked():
-            batch = open_batch(view, facts)
-            if isinstance(result, Parked) or result.is_error:
-                return result_commit(batch, batch[row.call], result)
-            pending = read_pending(result.content) if row.kind in ("plain", "parallel") else None
-            return _clearing(result_commit(batch, batch[row.call], pending or result), read_clear(result.content))
+        case JudgeCalls(), Judged() | Failure():
+            return _after_judging(view, effect, result, facts)
+        case RunTool(row=row), ToolResult() | Parked() | AskApproval() | Failure():
+            return _after_run(view, row, result, facts)
         case _:
             raise TypeError(f"{type(effect).__name__} cannot end with {type(result).__name__}")
+
+
+def _after_judging(view: TurnView, effect: JudgeCalls, result: Judged | Failure, facts: ToolTable) -> Commit:
+    """Return the commit of calls that were judged: one that was approved is run, or not; what the strategy makes is declared."""
+    if isinstance(result, Failure):
+        return replace(fail(view, result), closing=True)
+    judged = result.judgements
+    if effect.approved is not None:
+        batch = open_batch(view, facts)
+        return approved_commit(batch, batch[effect.approved], judged[0])
+    return outright(view, facts, decide(view, facts.strategy, None), judged=judged)
+
+
+def _after_run(view: TurnView, row: Row, result: ToolResult | Parked | AskApproval | Failure, facts: ToolTable) -> Commit:
+    """Return the commit after a call was run. One that a hook failed on ends the turn, and is answered with that."""
+    batch = open_batch(view, facts)
+    call = batch[row.call]
+    if isinstance(result, Failure):
+        answer = Answer(row.call, "error", {"content": f"ERROR: {result.answer or result.message}", "is_error": True})
+        return replace(fail(view, result), append=(answer,), closing=True)
+    if isinstance(result, AskApproval):
+        return ask_commit(batch, call, result.judgement)
+    if isinstance(result, Parked) or result.is_error:
+        return result_commit(batch, call, result)
+    pending = read_pending(result.content) if batch.kind(call) in ("plain", "parallel") else None
+    return _clearing(result_commit(batch, call, pending or result), read_clear(result.content))
 
 
 def _clearing(change: Commit, pair: str | None) -> Commit:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from turnyard.engine.bus import EventBus
-from turnyard.engine.effects import Parked, RunTool, ToolResult
+from turnyard.engine.effects import RunTool, ToolResult
 from turnyard.engine.memory import MemorySession
+from turnyard.engine.middleware import Ran
 from turnyard.engine.narration import Narration
 from turnyard.engine.options import Options, guarded, told
 from turnyard.engine.queues import MessageQueue
@@ -58,7 +59,7 @@ def _narrated(run: Run, shared: Shared) -> Run:
     """Return `run` so that it tells when a call begins and ends; one that a placeholder answered has been told of."""
     narration, rows = shared.narration, shared.memory.rows
 
-    async def narrated(view: TurnView, effect: RunTool) -> ToolResult | Parked:
+    async def narrated(view: TurnView, effect: RunTool) -> Ran:
         call = effect.row.call
         if call in rows and rows[call].answered:
             return await run(view, effect)

@@ -28,6 +28,7 @@ __all__ = ["Finding", "audit", "inspect", "session_findings"]
 
 _SESSION = re.compile(r"s:(\w+):(head|inbox|next)")
 _HELD = re.compile(r"w:([0-9a-f]+)")
+_ASKED = re.compile(r"ap:(.+)")
 _PAGE = 100
 _CENSUS = 200
 _LOG_PAGE = 500
@@ -51,6 +52,8 @@ async def audit(yard: Yard, *, limit: int | None = None, logs: int = 0) -> list[
             if part and part[2] == "head":
                 findings += await audit_session(shard, part[1], logs=logs)
                 seen += 1
+            elif _ASKED.fullmatch(key):
+                findings += await _listed_for_nothing(shard, key)
             elif part or _HELD.fullmatch(key):
                 findings += await _orphan(shard, key)
             if limit is not None and seen >= limit:
@@ -108,12 +111,27 @@ async def _orphan(shard: Shard, key: str) -> list[Finding]:
     return [Finding("-", "what is stored belongs to somebody", f"{key} is left of something that is gone")] if gone else []
 
 
+async def _listed_for_nothing(shard: Shard, key: str) -> list[Finding]:
+    """Return a finding for each of the oldest that people are shown in a tenant's list and that nobody waits for."""
+    name, found = shard.keys.prefix + key, list[Finding]()
+    with reading(key):
+        for member in [text(raw) for raw in await shard.redis.zrange(name, 0, _CENSUS - 1)]:
+            store, _, call = member.partition("!")
+            raw = await shard.redis.hget(shard.keys.calls(store), call)
+            row: dict[str, Any] = orjson.loads(raw) if raw else {}
+            asks = row.get("k") == "question" or (row.get("k") == "approval" and "d" not in row)
+            # The list is asked again: what was decided meanwhile has left it.
+            if not (asks and row["s"] == "parked" and not row.get("o")) and await shard.redis.zscore(name, member) is not None:
+                found.append(Finding("-", "what people are shown waits for them", f"{key} lists {member}"))
+    return found
+
+
 async def _keys(shard: Shard) -> AsyncIterator[str]:
     """Yield the names of the shard's keys behind their prefix."""
     cursor, prefix = 0, shard.keys.prefix
     while True:
         with reading(f"keys of shard {shard.n}"):
-            cursor, page = await shard.redis.scan(cursor, match=prefix + "[sw]:*", count=_PAGE)
+            cursor, page = await shard.redis.scan(cursor, match=prefix + "[asw]*:*", count=_PAGE)
         for key in page:
             yield text(key)[len(prefix) :]
         if cursor == 0:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import orjson
 
 from turnyard.records.ids import idempotency_key
+from turnyard.records.live import progress_text
 from turnyard.state.ingress import accept_outcome
 from turnyard.state.reads import text
 
@@ -97,7 +98,7 @@ async def report(shard: Shard, store: str, call: str, *, owner: str, task: str, 
     """
     sid, _, ordinal = store.partition(".")
     body = orjson.dumps({"fraction": fraction, "note": note})
-    return bool(await shard.run("report", sid, ordinal, call, owner, task, body, note))
+    return bool(await shard.run("report", sid, ordinal, call, owner, task, body, progress_text(call, fraction, note)))
 
 
 async def put_off(

@@ -6,6 +6,7 @@ brought becomes the outcome of the call's row, where the first one stands, so th
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -182,8 +183,13 @@ async def stop_child(yard: Yard, asked: ChildCall, *, cause: Cause) -> None:
     await cancel_job(yard, asked.job(len(yard.shards)), tenant=asked.tenant, cause=cause, cascade=True)
 
 
-async def tell_parent(yard: Yard, job: str, *, tenant: str, parent: str) -> None:
+Bounded = Callable[[str, str, dict[str, Any]], Awaitable[dict[str, Any]]]
+
+
+async def tell_parent(yard: Yard, job: str, *, tenant: str, parent: str, bounded: Bounded | None = None) -> None:
     """Give a call its outcome: what the job that worked for it came to. The first outcome stands.
+
+    `bounded` makes of (tenant, call, body) the body that the row is to hold; None: as it is.
 
     Raises:
         StoreUnavailable: nothing is known to have been told; tell it again.
@@ -193,6 +199,7 @@ async def tell_parent(yard: Yard, job: str, *, tenant: str, parent: str) -> None
         return
     shard, store, call = ids.read_child_parent(parent)
     outcome, body = outcome_of(found)
+    body = body if bounded is None else await bounded(tenant, call, body)
     await _settle(yard, shard, store, call, outcome=outcome, body=body)
 
 

@@ -9,6 +9,7 @@ import orjson
 
 from turnyard.records.approvals import approval_id
 from turnyard.records.ids import session_key, store_key
+from turnyard.state.calls import read_progress
 from turnyard.state.reads import reading, text
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ SHOWN_STATE = {"idle": "idle", "ready": "ready", "assigned": "ready", "running":
 class ParkedCall:
     """A call that waits outside, or a delay, which has no tool. `deadline_ms` is None when its row does not say.
 
-    `request` is what people are asked; with it `approval` is the id by which they answer.
+    `request` is what people are asked; with it `approval` is the id by which they answer. `progress` is what its task last said
+    of it: {"fraction", "note", "at"} (ms), None when it said nothing.
     """
 
     call: str
@@ -32,6 +34,7 @@ class ParkedCall:
     since_ms: int | None = None
     approval: str | None = None
     request: dict[str, Any] = field(default_factory=dict[str, Any])
+    progress: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,16 +128,17 @@ async def _parked(shard: Shard, store: str) -> list[ParkedCall]:
     names = [c for c in text(await shard.redis.hget(key, "_")).split(",") if c]
     if not names:
         return []
-    found: list[bytes | None] = await shard.redis.hmget(key, [*names, *(f"{name}:q" for name in names)])
+    fields = [name + suffix for name in names for suffix in ("", ":q", ":g")]
+    found: list[bytes | None] = await shard.redis.hmget(key, fields)
     calls: list[ParkedCall] = []
-    for raw, asked in zip(found[: len(names)], found[len(names) :], strict=True):
+    for raw, asked, said in zip(found[::3], found[1::3], found[2::3], strict=True):
         row: dict[str, Any] = orjson.loads(raw) if raw else {}
         if row.get("s") == "parked" and not row.get("o"):
-            calls.append(await _call(shard, store, row, asked))
+            calls.append(await _call(shard, store, row, asked, said))
     return calls
 
 
-async def _call(shard: Shard, store: str, row: dict[str, Any], asked: bytes | None) -> ParkedCall:
+async def _call(shard: Shard, store: str, row: dict[str, Any], asked: bytes | None, said: bytes | None) -> ParkedCall:
     tool, called_ms = await _tool(shard, store, row["q"]) if "q" in row else ("", None)
     of_people = row["k"] in ("approval", "question")
     since = row.get("si") or called_ms
@@ -147,6 +151,7 @@ async def _call(shard: Shard, store: str, row: dict[str, Any], asked: bytes | No
         since_ms=int(since) if since else None,
         approval=approval_id(shard.n, store, row["c"]) if of_people else None,
         request=orjson.loads(asked) if of_people and asked else {},
+        progress=read_progress(said),
     )
 
 

@@ -76,10 +76,12 @@ def _of_lift(s: Standing, c: OpenCall, facts: dict[str, Any]) -> Explanation:
     facts |= {"relays": c.relays, "tries": c.tries}
     facts |= {} if c.progress is None else {"progress": c.progress}
     if c.task is None and c.not_before_ms is not None:
-        detail = f"tool {c.tool} looks again {until(s, c.not_before_ms)}, and waits for its result {until(s, c.until_ms)}"
-        return because(s, "parked", detail, holder="clock", since_ms=c.since_ms, due_ms=c.not_before_ms, **facts)
+        again = until(s, c.not_before_ms).removesuffix(" more")
+        detail = f"tool {c.tool} looks again in {again}, and waits for its result {until(s, c.until_ms)}"
+        return because(s, "timer", detail, holder="clock", since_ms=c.since_ms, due_ms=c.not_before_ms, **facts)
     if c.task is None:
-        detail = f"lifted tool {c.tool} was relayed {c.relays} times and no worker has begun it"
+        unread = f"; {c.unread} answers wait to be read" if c.unread else ""
+        detail = f"lifted tool {c.tool} was relayed {c.relays} times and no worker has begun it{unread}"
         return because(s, "lifted_queued", detail, holder="lifted", since_ms=c.since_ms, **facts)
     stands = _stands(c.progress)
     detail = f"lifted tool {c.tool} {_DOES[c.mode]} at {c.task.worker} (pid {c.task.pid} on {c.task.host}){stands}, {until(s, c.until_ms)}"

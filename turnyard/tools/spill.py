@@ -51,6 +51,14 @@ async def shown_text(text: str, files: Files | None, *, name: str, limit_bytes: 
     return Shown(both_ends(text, limit_bytes, lost=ref is None), ref.id if ref else None, ref.size if ref else None)
 
 
+async def shown_body(body: dict[str, Any], files: Files | None, *, name: str, limit_bytes: int = OUTPUT_BYTES) -> dict[str, Any]:
+    """Return a result body with its content as `shown_text` shows it; one that is cut already stays as it is."""
+    if "ref" in body or not isinstance(body.get("content"), str):
+        return body
+    shown = await shown_text(body["content"], files, name=name, limit_bytes=limit_bytes)
+    return body | {"content": shown.content} | shown.facts
+
+
 async def shown_bytes(data: bytes, files: Files | None, *, name: str) -> Shown:
     """Return what is shown of bytes that are no text: the file that holds them now. Never raises, except CancelledError."""
     ref = await _kept(data, files, name)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from turnyard import errors
 from turnyard.errors import InvalidInput, NotFound
-from turnyard.records.approvals import Approval, Decision, default_answer, is_blank
+from turnyard.records.approvals import Approval, Decided, Decision, default_answer, is_blank
 from turnyard.records.input import check_id
 from turnyard.text import scrub
 from turnyard.wire.edge import Edge
@@ -40,14 +40,6 @@ class Verdict:
     answer: Answer | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """An approval after a decision; `repeated`: the same one had been given before, and that one stands."""
-
-    approval: Approval
-    repeated: bool
-
-
 class Unfit(InvalidInput):
     """The arguments do not fit the tool: correct each of `errors` and send them again."""
 
@@ -66,7 +58,8 @@ async def list_approvals(
         NotFound: the session that is asked for does not exist.
     """
     if session is None:
-        return await edge.pending_approvals(tenant=tenant, limit=limit, after=after)
+        page = await edge.pending_approvals(tenant=tenant, limit=limit, after=after)
+        return page.items, page.next
     view = await edge.read_session(session, tenant=tenant)
     if view is None:
         raise NotFound(f"no session {session!r}: check the id")
@@ -86,8 +79,10 @@ async def find_approval(edge: Edge, approval: str, *, tenant: str) -> Approval:
     return found
 
 
-async def decide_approval(edge: Edge, approval: str, verdict: Verdict, *, tenant: str) -> Decided:
-    """Decide an approval or answer a question; the first decision stands, and the same one again changes nothing.
+async def decide_approval(edge: Edge, approval: str, verdict: Verdict, *, tenant: str) -> tuple[Approval, bool]:
+    """Decide an approval or answer a question; return it, and whether the same had been said before.
+
+    The first decision stands, and the same one again changes nothing.
 
     Raises:
         NotFound: there is none of this tenant.
@@ -97,29 +92,31 @@ async def decide_approval(edge: Edge, approval: str, verdict: Verdict, *, tenant
         Expired: its time is over.
     """
     asked = await find_approval(edge, approval, tenant=tenant)
-    decision = await _decision(edge, asked, verdict)
-    code = await edge.decide(approval, decision, tenant=tenant)
-    refusal = _REFUSALS.get(code)
-    if refusal is not None:
-        raise _refused(refusal, asked)
-    return Decided(await find_approval(edge, approval, tenant=tenant), repeated=code == "duplicate")
+    decided = await edge.decide(approval, await _decision(edge, asked, verdict), tenant=tenant)
+    if decided.code not in ("accepted", "duplicate") or decided.approval is None:
+        raise _refusal(decided, asked)
+    return decided.approval, decided.code == "duplicate"
 
 
-_REFUSALS: dict[str, type[errors.TurnyardError]] = {
-    "conflict": errors.AlreadyDecided,
-    "expired": errors.Expired,
-    "gone": errors.NotFound,
-    "not_approver": errors.NotApprover,
-}
+def _refusal(decided: Decided, asked: Approval) -> errors.TurnyardError:
+    match decided.code:
+        case "not_approver":
+            own = "" if asked.self_approve else "; whoever asked for it may not"
+            return errors.NotApprover(f"this may be decided by {', '.join(asked.approvers) or 'anybody who says who they are'}{own}")
+        case "expired":
+            return errors.Expired("its time is over: the model was told that nobody decided")
+        case "conflict":
+            return errors.AlreadyDecided(_what_stands(decided.approval or asked))
+        case _:
+            return NotFound(NO_APPROVAL)
 
 
-def _refused(refusal: type[errors.TurnyardError], asked: Approval) -> errors.TurnyardError:
-    if refusal is errors.NotFound:
-        return errors.NotFound(NO_APPROVAL)
-    if refusal is errors.NotApprover:
-        own = "" if asked.self_approve else "; whoever asked for it may not"
-        return errors.NotApprover(f"this may be decided by {', '.join(asked.approvers) or 'anybody who says who they are'}{own}")
-    return refusal()
+def _what_stands(approval: Approval) -> str:
+    """Return what became of an approval that cannot be decided any more."""
+    by = (approval.decided or {}).get("by")
+    if by:
+        return f"{by} decided this first: it is {approval.state}"
+    return f"it is {approval.state}: nobody's decision is waited for any more"
 
 
 async def _decision(edge: Edge, asked: Approval, verdict: Verdict) -> Decision:
@@ -143,14 +140,11 @@ async def _decision(edge: Edge, asked: Approval, verdict: Verdict) -> Decision:
 
 
 def _of_question(asked: Approval, verdict: Verdict) -> Decision:
-    if verdict.decision == "allow":
-        raise InvalidInput("this is a question: answer it, or deny it to say that there will be no answer", pointer="/decision")
+    if verdict.decision != "answer":
+        raise InvalidInput("this is a question: answer it", pointer="/decision")
     if verdict.input is not None or verdict.scope != "once":
         raise InvalidInput("a question has no arguments and is answered once", pointer="/input" if verdict.input is not None else "/scope")
-    by = check_id(verdict.user, pointer="/user")
-    if verdict.decision == "deny":
-        return Decision(decision="deny", by=by, reason=scrub(verdict.reason)[:MAX_REASON_CHARS] if verdict.reason else None)
-    return Decision(decision="answer", by=by, answer=read_answer(asked, verdict.answer))
+    return Decision(decision="answer", by=check_id(verdict.user, pointer="/user"), answer=read_answer(asked, verdict.answer))
 
 
 def read_answer(asked: Approval, answer: Answer | None) -> str | list[str]:
@@ -174,16 +168,19 @@ def read_answer(asked: Approval, answer: Answer | None) -> str | list[str]:
 
 def _chosen(asked: Approval, item: Choice, pointer: str) -> str:
     labels = asked.options
-    said = str(item).strip()
-    if isinstance(item, int) or (labels and said.isascii() and said.isdigit() and len(said) < len("1000")):
-        if not 1 <= int(said) <= len(labels):
+    if isinstance(item, int):
+        if not 1 <= item <= len(labels):
             raise InvalidInput(
                 f"the options are numbered from 1 to {len(labels)}" if labels else "this question has no options", pointer=pointer
             )
-        return labels[int(said) - 1]
+        return labels[item - 1]
+    said = item.strip()
     if not said:
         raise InvalidInput("an answer has some text", pointer=pointer)
-    return next((label for label in labels if label.casefold() == said.casefold()), scrub(said))
+    label = next((label for label in labels if label.casefold() == said.casefold()), None)
+    if label is None and said.isascii() and said.isdigit() and said in {str(n) for n in range(1, len(labels) + 1)}:
+        label = labels[int(said) - 1]
+    return scrub(said) if label is None else label
 
 
 async def _check_input(edge: Edge, asked: Approval, given: dict[str, Any]) -> None:

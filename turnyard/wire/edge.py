@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from turnyard.records.approvals import Approval, Decision
+from turnyard.records.approvals import Approval, ApprovalPage, Decided, Decision
 from turnyard.records.jobs import Job
 from turnyard.records.log import LogRecord
 from turnyard.records.manifest import Manifest
 from turnyard.records.messages import Accepted, UserMessage
 
 if TYPE_CHECKING:
+    from turnyard.state.call_facts import CallFacts
     from turnyard.state.dead import DeadLetter
     from turnyard.state.dead import Decision as LetterDecision
     from turnyard.state.explain import Explanation
@@ -90,6 +91,10 @@ class Edge(Protocol):
         """Settle a call from outside; the first answer stands. `secret_hash` None: whoever says it need not prove it."""
         ...
 
+    async def call_facts(self, *, shard: int, store: str, call: str) -> CallFacts | None:
+        """Return whose call it is and what its token must prove, None when there is no such call."""
+        ...
+
     async def read_job(self, job: str, *, tenant: str) -> Job | None:
         """Return a job, None when there is none or it is another tenant's."""
         ...
@@ -122,16 +127,16 @@ class Edge(Protocol):
         """Return what happens in a session from a position on: what is there, then what comes."""
         ...
 
-    async def pending_approvals(self, *, tenant: str, limit: int, after: str | None) -> tuple[Sequence[Approval], str | None]:
-        """Return what waits for a tenant's people, oldest first, and the cursor behind it, None on the last page."""
+    async def pending_approvals(self, *, tenant: str, limit: int, after: str | None) -> ApprovalPage:
+        """Return what waits for a tenant's people, oldest first; `after` is the `next` of the page before."""
         ...
 
     async def read_approval(self, approval: str, *, tenant: str) -> Approval | None:
         """Return an approval or question, None when there is none or it is another tenant's."""
         ...
 
-    async def decide(self, approval: str, decision: Decision, *, tenant: str) -> str:
-        """Decide an approval; the first decision stands. Return accepted, duplicate, conflict, expired, gone or not_approver."""
+    async def decide(self, approval: str, decision: Decision, *, tenant: str) -> Decided:
+        """Decide an approval or answer a question; the first who may decides it."""
         ...
 
     async def dead_letters(self, *, tenant: str, limit: int, before: str | None) -> Sequence[DeadLetter]:

@@ -32,6 +32,12 @@ _OUTCOME_TEXT = {
     "superseded": "A newer message took the place of this question.",
     "unknown": "The outcome is unknown: the worker was lost while the call ran. Verify before repeating it.",
 }
+# What people were asked ended otherwise than a call that ran.
+_ASKED_TEXT = {
+    ("approval", "timeout"): "Nobody decided about the call in time; it was not executed.",
+    ("approval", "superseded"): "A newer message took its place before the call was approved; it was not executed.",
+    ("question", "timeout"): "Nobody answered the question in time.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +181,11 @@ class Renderer:
     def _result(self, record: LogRecord) -> _Draft:
         content = record.body.get("content")
         if content is None:
-            content = record.body.get("note") or _OUTCOME_TEXT.get(record.outcome or "", "")
+            content = (
+                record.body.get("note")
+                or _ASKED_TEXT.get((record.kind or "", record.outcome or ""))
+                or _OUTCOME_TEXT.get(record.outcome or "", "")
+            )
         failed = record.outcome not in ("result", "placeholder", None)
         data = {
             "call": record.call,

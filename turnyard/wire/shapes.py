@@ -36,6 +36,14 @@ class ApprovalBrief(Shape):
     expires_at: str | None = None
 
 
+class ProgressShape(Shape):
+    """What the task of a call last said of it, `at` that moment; `fraction` runs from 0 to 1."""
+
+    fraction: float | None = None
+    note: str | None = None
+    at: str | None = None
+
+
 class WaitingFor(Shape):
     """A parked call that holds a job. `approval` is set where people decide it."""
 
@@ -46,6 +54,7 @@ class WaitingFor(Shape):
     since: str | None = None
     expires_at: str | None = None
     approval: ApprovalBrief | None = None
+    progress: ProgressShape | None = None
 
 
 class Usage(Shape):
@@ -120,6 +129,7 @@ class ParkedShape(Shape):
     since: str | None = None
     expires_at: str | None = None
     approval: ApprovalBrief | None = None
+    progress: ProgressShape | None = None
 
 
 class ApprovalLinks(Shape):

@@ -25,6 +25,7 @@ from turnyard.wire.shapes import (
     JobLinks,
     JobShape,
     ParkedShape,
+    ProgressShape,
     QueueShape,
     SessionLinks,
     SessionShape,
@@ -143,7 +144,12 @@ def _parked(call: ParkedCall) -> dict[str, Any]:
         "since": rfc3339(call.since_ms),
         "expires_at": rfc3339(call.deadline_ms),
         "approval": brief,
+        "progress": _progress(call.progress),
     }
+
+
+def _progress(said: dict[str, Any] | None) -> ProgressShape | None:
+    return None if said is None else ProgressShape(fraction=said["fraction"], note=said["note"] or None, at=rfc3339(said["at"]))
 
 
 def _queue_reason(job: Job, session: SessionView | None) -> str | None:

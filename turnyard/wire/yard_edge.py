@@ -10,13 +10,13 @@ from collections.abc import AsyncGenerator
 from typing import Any, Self, cast
 
 from turnyard.errors import NotFound, Overloaded
-from turnyard.records.approvals import Approval, Decision
+from turnyard.records.approvals import Approval, ApprovalPage, Decided, Decision
 from turnyard.records.ids import job_shard, shard_of, store_key
 from turnyard.records.jobs import Job
 from turnyard.records.log import LogRecord
 from turnyard.records.manifest import Manifest
 from turnyard.records.messages import Accepted, UserMessage
-from turnyard.state import dead, explain, fleet, ingress, jobs, scale, sessions
+from turnyard.state import approvals, call_facts, dead, explain, fleet, ingress, jobs, scale, sessions
 from turnyard.state.agents import AgentsCache
 from turnyard.state.feed import Feed, FeedId, FeedItem, SlowFollower
 from turnyard.state.jobs import JobWatch
@@ -124,6 +124,10 @@ class YardEdge:
             self._yard, shard=shard, store=store, call=call, outcome=outcome, body=body, secret_hash=secret_hash, by=by
         )
 
+    async def call_facts(self, *, shard: int, store: str, call: str) -> call_facts.CallFacts | None:
+        """Return what is known of a call, None when there is none."""
+        return await call_facts.read_call_facts(self._yard, shard=shard, store=store, call=call)
+
     async def read_job(self, job: str, *, tenant: str) -> Job | None:
         """Return a job of a tenant, None when there is none."""
         return await jobs.read_job(self._yard, job, tenant=tenant) if job_shard(job) is not None else None
@@ -171,17 +175,17 @@ class YardEdge:
             except SlowFollower:
                 raise Overloaded from None
 
-    async def pending_approvals(self, *, tenant: str, limit: int, after: str | None) -> tuple[list[Approval], str | None]:
-        """Return what waits for a tenant's people, oldest first, and the cursor behind it."""
-        raise NotImplementedError
+    async def pending_approvals(self, *, tenant: str, limit: int, after: str | None) -> ApprovalPage:
+        """Return what waits for a tenant's people, oldest first."""
+        return await approvals.pending(self._yard, tenant, limit=limit, after=after)
 
     async def read_approval(self, approval: str, *, tenant: str) -> Approval | None:
         """Return an approval or question of a tenant, None when there is none."""
-        raise NotImplementedError
+        return await approvals.read(self._yard, tenant, approval)
 
-    async def decide(self, approval: str, decision: Decision, *, tenant: str) -> str:
-        """Decide an approval; the first decision stands."""
-        raise NotImplementedError
+    async def decide(self, approval: str, decision: Decision, *, tenant: str) -> Decided:
+        """Decide an approval or answer a question; the first who may decides it."""
+        return await approvals.decide(self._yard, tenant, approval, decision)
 
     async def dead_letters(self, *, tenant: str, limit: int, before: str | None) -> list[dead.DeadLetter]:
         """Return a tenant's dead letters, newest first."""

@@ -29,6 +29,7 @@ class Stack:
     app: SampleApp
     directory: Path
     doors: list[Role]
+    roles: list[Role]
 
 
 def door(roles: Roles, redis: str, **env: str) -> tuple[Role, str]:
@@ -60,7 +61,7 @@ def stack(module_roles: Roles) -> Iterator[Stack]:
         module_roles.dispatcher(redis)
         module_roles.worker(redis, app.path, "--processes", "1", env=public)
         module_roles.worker(redis, app.path, "--processes", "1", role="lifted", env=public)
-        yield Stack(redis, url, second_url, app, directory, [first, second])
+        yield Stack(redis, url, second_url, app, directory, [first, second], module_roles.started)
         for role in module_roles.started:
             if role.process.poll() not in (None, OK):
                 print(role.log()[-3000:])

@@ -57,7 +57,7 @@ async def test_the_oldest_that_waits_is_meant_unless_another_is_named(deciding: 
     assert decisions.made == [("allow", "apr_1", "ann", None), ("deny", "apr_3", "ann", "too much"), ("answer", "apr_2", "ann", "2")]
     deciding.see({"type": "permission/resolved", "data": {"id": "apr_1"}})
     await deciding.take("/deny")
-    assert decisions.made[-1] == ("deny", "apr_2", "ann", None)
+    assert decisions.made[-1] == ("deny", "apr_3", "ann", None)
 
 
 async def test_what_is_refused_is_said_and_the_conversation_goes_on(

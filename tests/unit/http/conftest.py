@@ -11,6 +11,7 @@ from platforms.http.app import create_app
 from platforms.http.desk import Desk
 from platforms.http.options import HttpOptions
 from tests.unit.http.fake_edge import FakeEdge
+from turnyard.blobs import StoreLimits, open_memory
 from turnyard.clock import SystemClock
 
 
@@ -26,7 +27,7 @@ def options() -> HttpOptions:
 
 @pytest.fixture
 def desk(edge: FakeEdge, options: HttpOptions) -> Desk:
-    return Desk(edge, SystemClock(), options)
+    return Desk(edge, SystemClock(), options, blobs=open_memory(SystemClock(), StoreLimits(max_bytes=2_500_000, per_tenant_files=20)))
 
 
 @pytest.fixture

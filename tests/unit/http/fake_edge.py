@@ -10,12 +10,13 @@ from typing import Any
 
 from turnyard.errors import Overloaded, StoreUnavailable
 from turnyard.records import ids, log
-from turnyard.records.approvals import Approval, ApprovalKind, approval_id
+from turnyard.records.approvals import Approval, ApprovalKind, ApprovalPage, ApprovalState, Decided, approval_id
 from turnyard.records.approvals import Decision as Verdict
 from turnyard.records.jobs import Job
 from turnyard.records.log import LogRecord
 from turnyard.records.manifest import Manifest
 from turnyard.records.messages import Accepted, UserMessage
+from turnyard.state.call_facts import CallFacts
 from turnyard.state.dead import DeadLetter, Decision
 from turnyard.state.explain import Explanation
 from turnyard.state.fleet import WorkerView
@@ -38,6 +39,7 @@ class FakeEdge:
     outcomes: list[dict[str, Any]] = field(default_factory=list)
     notices: list[dict[str, Any]] = field(default_factory=list)
     controls: list[dict[str, Any]] = field(default_factory=list)
+    calls: dict[str, CallFacts] = field(default_factory=dict)
     answers: list[str] = field(default_factory=list)
     letters: list[DeadLetter] = field(default_factory=list)
     decisions: dict[str, Decision] = field(default_factory=dict)
@@ -122,6 +124,9 @@ class FakeEdge:
         self.outcomes.append(outcome)
         return self._answer()
 
+    async def call_facts(self, *, shard: int, store: str, call: str) -> CallFacts | None:
+        return self.calls.get(call)
+
     async def read_job(self, job: str, *, tenant: str) -> Job | None:
         self._check()
         if self.reads_down:
@@ -173,28 +178,30 @@ class FakeEdge:
             await self.changed.wait()
             self.changed.clear()
 
-    async def pending_approvals(self, *, tenant: str, limit: int, after: str | None) -> tuple[list[Approval], str | None]:
+    async def pending_approvals(self, *, tenant: str, limit: int, after: str | None) -> ApprovalPage:
         self._check()
         mine = [a for a in self.approvals.values() if a.tenant == tenant and a.state == "pending" and a.id > (after or "")]
-        return mine[:limit], mine[limit - 1].id if len(mine) > limit else None
+        return ApprovalPage(tuple(mine[:limit]), mine[limit - 1].id if len(mine) > limit else None)
 
     async def read_approval(self, approval: str, *, tenant: str) -> Approval | None:
         self._check()
         found = self.approvals.get(approval)
         return found if found is not None and found.tenant == tenant else None
 
-    async def decide(self, approval: str, decision: Verdict, *, tenant: str) -> str:
+    async def decide(self, approval: str, decision: Verdict, *, tenant: str) -> Decided:
         self._check()
         self.verdicts.append(decision)
         found = self.approvals[approval]
-        states = {"allow": "allowed", "deny": "denied", "answer": "answered"}
+        states: dict[str, ApprovalState] = {"allow": "allowed", "deny": "denied", "answer": "answered"}
         if self.answers:
-            return self.answers.pop(0)
+            return Decided(self.answers.pop(0), found)  # pyright: ignore[reportArgumentType]
         if found.state != "pending":
-            return "expired" if found.state == "timeout" else "duplicate" if self.verdicts.count(decision) > 1 else "conflict"
+            same = self.verdicts.count(decision) > 1
+            return Decided("expired" if found.state == "timeout" else "duplicate" if same else "conflict", found)
         decided = {"by": decision.by, "at": NOW_MS, "scope": decision.scope, "input": decision.input, "reason": decision.reason}
-        self.approvals[approval] = replace(found, state=states[decision.decision], decided={**decided, "answer": decision.answer})
-        return "accepted"
+        found = replace(found, state=states[decision.decision], decided={**decided, "answer": decision.answer})
+        self.approvals[approval] = found
+        return Decided("accepted", found)
 
     async def dead_letters(self, *, tenant: str, limit: int, before: str | None) -> list[DeadLetter]:
         self._check()

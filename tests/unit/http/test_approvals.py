@@ -167,6 +167,7 @@ async def test_edited_arguments_have_to_fit_the_tool(http: httpx.AsyncClient, ed
         ("Rome, rather", "Rome, rather"),
         ([2, "paris", 2], ["Berlin", "Paris"]),
         (["7 hills"], ["7 hills"]),
+        ("42", "42"),
     ],
 )
 async def test_a_question_is_answered_by_number_label_or_in_free_text(
@@ -187,6 +188,7 @@ async def test_a_question_is_answered_by_number_label_or_in_free_text(
         ({"answer": []}, "/answer"),
         ({"answer": [1, 2]}, "/answer"),
         ({"decision": "allow"}, "/decision"),
+        ({"decision": "deny"}, "/decision"),
         ({"decision": "answer"}, "/answer"),
         ({"answer": 1, "scope": "session"}, "/scope"),
         ({"answer": 1, "input": {}}, "/input"),
@@ -235,6 +237,7 @@ async def test_a_waiting_job_and_its_session_say_who_may_decide_and_where(http: 
         "since": "2026-09-21T14:13:20.000Z",
         "expires_at": expires_at,
         "approval": {"id": approval.id, "approvers": ["ann"], "reason": "over 100", "expires_at": expires_at},
+        "progress": None,
     }
     assert (await http.get("/v1/sessions/s1")).json()["parked"] == [waiting]
 

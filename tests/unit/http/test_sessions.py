@@ -143,7 +143,7 @@ async def test_a_callback_takes_any_body_as_the_result(http: httpx.AsyncClient, 
     assert response.status_code == 200
     (outcome,) = edge.outcomes
     assert (outcome["shard"], outcome["store"], outcome["call"], outcome["secret_hash"]) == (0, "abc.0", "call_7", SECRET_HASH)
-    assert outcome["outcome"] == "result"
+    assert (outcome["outcome"], response.json()["outcome"]) == ("raw", "result")
     assert outcome["body"] == {"content": body.decode("utf-8", "replace").replace("\0", "\ufffd"), "is_error": False}
 
 

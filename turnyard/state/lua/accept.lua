@@ -145,12 +145,14 @@ local function outcome()
   end
   local k = calls_key(h, ord)
   local late, asked = false, asks(r) and r.s == 'parked'
+  -- Who says that nobody knows must be who would.
+  if value == 'unknown' and not (r.tk == owner and r.tj == task) then return {'conflict', 0, r.o or ''} end
   if owner ~= '' and r.tk == owner and r.tj == task then drop_task(h, r) end
   -- Who holds the token of a call may bring its result, and not decide about it.
   if value == 'allow' or value == 'deny' then return secret == '' and decide(h, r, value, body) or {'conflict', 0, r.o} end
   -- Nobody may bring the result of a call that people have not allowed.
   if r.k == 'approval' and not r.d then return {'conflict', 0, r.o} end
-  if (r.o == 'unknown' or r.o == 'timeout') and not r.la and value ~= 'cancelled' then
+  if (r.o == 'unknown' or r.o == 'timeout') and not r.la and value ~= 'cancelled' and value ~= 'unknown' then
     r.la, late = value, true
     call('HSET', k, c .. ':l', body)
     put_row(h, r)

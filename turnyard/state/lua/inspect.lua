@@ -12,7 +12,8 @@ local function holders(sid)
   return n
 end
 
--- Rows that wait outside: how many hold the turn, which have no deadline, which are long past it, whose task is not held.
+-- Rows that wait outside: how many hold the turn, which have no deadline, which are long past it, whose task is not held, which
+-- people are asked and not shown.
 local function read_rows(h, out)
   for ord = 0, h.sn - 1 do
     for _, c in ipairs(waiting(h, tostring(ord))) do
@@ -25,6 +26,7 @@ local function read_rows(h, out)
         local due = call('ZSCORE', DEADLINES, call_member(h, r))
         if not due then out.undated[#out.undated + 1] = c elseif NOW - due > out.overdue_ms then out.overdue_ms = NOW - due end
         if r.tk and call('SISMEMBER', P .. 'w:' .. r.tk, call_member(h, r)) == 0 then out.unheld[#out.unheld + 1] = c end
+        if asks(r) and not call('ZSCORE', asked_key(h), asked_member(h, r)) then out.unlisted[#out.unlisted + 1] = c end
         for _, j in ipairs(r.j) do out.jobs[j] = true end
       end
     end
@@ -89,7 +91,7 @@ local function main()
     flow_listed = call('ZSCORE', FLOWS, flow) and 1 or 0,
     flow_blocked = call('HGET', LIMITS, 'b:' .. flow) or false,
     parked = 0, awaited = 0, wakers = 0, undelayed = 0, delayed = 0, joining = 0, users = 0, unscheduled = 0, inbox_stores = 0,
-    overdue_ms = 0, strays = {}, undated = {}, unheld = {}, gaps = {}, jobs = {},
+    overdue_ms = 0, strays = {}, undated = {}, unheld = {}, unlisted = {}, gaps = {}, jobs = {},
     now = NOW, ingress = call('XLEN', KEYS[1]),
   }
   if out.flow_blocked then out.flow_waits = call('SISMEMBER', P .. 'blocked:' .. out.flow_blocked, flow) else out.flow_waits = 0 end

@@ -1,7 +1,7 @@
 -- Note where a call's task stands, for people who ask; nothing depends on it.
 --
 -- KEYS  ingress  names the shard. Others carry its hash tag: h:<store>:calls, h:<store>:live, the head
--- ARGV  session key, store ordinal, call, owner, task, body as JSON, note
+-- ARGV  session key, store ordinal, call, owner, task, body as JSON, the same as the text of a delta
 -- Returns 1, or 0 when the call is not this task's any more: then nothing is noted.
 -- A lost reply costs nothing.
 local function main()
@@ -16,7 +16,7 @@ local function main()
   if h.fu > NOW then
     local key, _, le = P .. 'h:' .. h.sid .. '.' .. ord .. ':live', seqs(h, ord)
     -- A step that is further on already leaves no room for it: nothing is lost.
-    redis.pcall('XADD', key, 'MAXLEN', '~', 1000, h[le] .. '-*', 'u', r.t, 's', h.rv + 1, 'k', 'progress', 'i', 0, 'b', c .. '\n' .. ARGV[7])
+    redis.pcall('XADD', key, 'MAXLEN', '~', 1000, h[le] .. '-*', 'u', r.t, 's', h.rv + 1, 'k', 'progress', 'i', 0, 'b', ARGV[7])
     call('EXPIRE', key, 60)
   end
   return 1

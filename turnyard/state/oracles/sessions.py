@@ -103,11 +103,12 @@ def _delayed(facts: dict[str, Any]) -> Iterator[Broken]:
 
 
 def _rows(facts: dict[str, Any]) -> Iterator[Broken]:
-    """Every parked call has a deadline, and one that a task has begun is held by its worker."""
+    """Every parked call has a deadline, one that a task has begun is held by its worker, one that people decide is shown to them."""
     for name, invariant in (
         ("undated", "every parked call has a deadline"),
         ("strays", "what is listed as open has an open row"),
         ("unheld", "a begun task is held by its worker"),
+        ("unlisted", "what people are asked is listed for them"),
     ):
         if facts[name]:
             yield invariant, ", ".join(facts[name])

@@ -60,11 +60,12 @@ local function asks(r) return r.k == 'question' or r.k == 'approval' and not r.d
 
 -- What waits for people, by tenant.
 local function asked_key(h) return P .. 'ap:' .. h.tn end
+local function asked_member(h, r) return h.sid .. '.' .. r.ord .. '!' .. r.c end
 
 local function now_waits(h, r)
   if asks(r) then
     r.si = NOW
-    call('ZADD', asked_key(h), NOW, string.sub(call_member(h, r), 3))
+    call('ZADD', asked_key(h), NOW, asked_member(h, r))
   end
   local list = {}
   for i, c in ipairs(waiting(h, r.ord)) do list[i] = c end
@@ -74,7 +75,7 @@ local function now_waits(h, r)
 end
 
 local function waits_no_more(h, r)
-  if asks(r) then call('ZREM', asked_key(h), string.sub(call_member(h, r), 3)) end
+  if asks(r) then call('ZREM', asked_key(h), asked_member(h, r)) end
   set_waiting(h, r.ord, without(waiting(h, r.ord), r.c))
   set(h, 'uw', math.max(0, h.uw - 1))
 end

@@ -1,0 +1,71 @@
+"""Do agents on real workers see the tools of MCP servers come and go, and stay unharmed by what servers do?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.conversation import Talk, talk
+from tests.integration.mcp.places import Place, http_server
+from tests.integration.mcp.yard_app import FAILING, write_app
+from tests.processes import Roles, roles
+from tests.servers import clean, redis_client, redis_url
+from turnyard.records.log import RESULT
+from turnyard.state import agents
+from turnyard.testing import wait_until
+
+__all__ = ["clean", "redis_client", "redis_url", "roles", "talk"]
+
+
+SECRET = "sk-hidden-17"
+
+
+async def told(talk: Talk, session: str, text: str, *, agent: str = "left") -> str:
+    """Say something and return what the agent answers."""
+    job = await talk.done(await talk.say(session, text, agent=agent))
+    assert job.output is not None, job
+    return str(job.output["text"])
+
+
+async def results(talk: Talk, session: str) -> list[Any]:
+    """What came of a session's calls."""
+    return [r.body.get("content") for r in await talk.log(session) if r.type == RESULT]
+
+
+def has_no_secret(*texts: str) -> bool:
+    """Tell whether none of these shows the secret."""
+    return all(SECRET not in text for text in texts)
+
+
+@pytest.mark.spec("runner-37")
+async def test_a_changed_list_is_seen_by_all_workers_and_a_broken_server_takes_nothing_from_the_others(
+    talk: Talk, clean: str, roles: Roles, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CRM_TOKEN", SECRET)
+    place.has("change", "get_old")
+    with http_server(place) as url:
+        crm = (url, {"prefix": "crm", "headers": True})
+        own = (place.raw("old"), {"prefix": "own", "allow": ["get_*"], "env": place.env})
+        roles.dispatcher(clean)
+        left = roles.worker(clean, write_app(tmp_path, "left", crm, (FAILING, {"prefix": "bad"}), own), "--processes", "1")
+        right = roles.worker(clean, write_app(tmp_path, "right", crm), "--processes", "1")
+        await talk.enrolled(2)
+        assert await told(talk, "s1", "tools") == "tools: crm_change crm_get_old own_get_old"
+        assert await told(talk, "s2", "tools", agent="right") == "tools: crm_change crm_get_old"
+        place.has("change", "get_new")
+        assert await told(talk, "s1", "call crm_change") == "then: changed"
+        for session, agent in (("s1", "left"), ("s2", "right")):
+
+            async def renewed(session: str = session, agent: str = agent) -> bool:
+                return "crm_change crm_get_new" in await told(talk, session, "tools", agent=agent)
+
+            await wait_until(renewed, description=f"{agent} to see the new list")
+            answer = await told(talk, session, "call crm_get_old too late", agent=agent)
+            assert "there is no tool 'crm_get_old' any more" in answer
+        assert place.said(tool="get_old") == []
+        assert place.said(tool="change")[0]["headers"] == {"authorization": SECRET}
+        manifests = await agents.read_agents(talk.yard)
+        assert has_no_secret(left.log(), right.log(), repr(manifests), *map(repr, await talk.log("s1")))
+        assert sorted(manifests["left"].providers) == ["bad", "crm", "own"]
