@@ -49,7 +49,7 @@ async def test_a_server_over_http_lists_its_tools_and_does_what_they_say(shared:
         assert await names_of(server) == ["crm_fail", "crm_get_echo", "crm_get_image", "crm_get_json", "crm_get_progress", "crm_set_note"]
         assert await run(server, "crm_get_echo", text="hi") == ToolOutcome("get_echo: hi")
         assert await run(server, "crm_get_json") == ToolOutcome('{"rows":[1,2]}')
-        assert await run(server, "crm_get_image") == ToolOutcome("[image (image/png, 8 bytes)]\na picture")
+        assert await run(server, "crm_get_image") == ToolOutcome("[image (image/png, 8 bytes): file file_1]\na picture")
         assert await run(server, "crm_fail") == ToolOutcome("the order is locked", is_error=True)
 
 

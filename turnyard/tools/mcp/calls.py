@@ -70,7 +70,7 @@ class Caller:
         if isinstance(result, types.InputRequiredResult):
             asked = ", ".join(sorted(result.input_requests or {})) or "something"
             raise ToolError(f"{server.name} asks for more before it can do this ({asked:.500}), and nobody can be asked here")
-        return await read_result(result)
+        return await read_result(result, ctx.files)
 
     async def _send(self, client: Client, timeout_s: float, name: str, ctx: ToolContext[Any], arguments: dict[str, Any]) -> Any:
         async def told(progress: float, total: float | None, message: str | None) -> None:

@@ -134,7 +134,7 @@ class Opened:
         link, task = self._link(self._rules.bind.env_of(ctx)), str(state["task"])
         async with link.use() as client:
             try:
-                return await outcome_of(client, state, server=self.server)
+                return await outcome_of(client, state, server=self.server, files=ctx.files)
             except asyncio.CancelledError:
                 await self._stop(client, task)
                 raise

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from turnyard.errors import ToolError
 from turnyard.text import bound
 from turnyard.tools.detailed import Detailed
+from turnyard.tools.files import Files
 from turnyard.tools.mcp.content import read_result
 from turnyard.tools.mcp.server import Server
 from turnyard.tools.mcp.tasks import TaskMade, TaskNow, cancel_task, get_task
@@ -45,7 +46,7 @@ def poll_s(interval_ms: int | None) -> float:
     return min(max(interval_ms / 1000, _LEAST_POLL_S), _MOST_POLL_S) if interval_ms else POLL_S
 
 
-async def outcome_of(client: Client, state: dict[str, Any], *, server: Server) -> str | Detailed | Park:
+async def outcome_of(client: Client, state: dict[str, Any], *, server: Server, files: Files) -> str | Detailed | Park:
     """Return what a task came to, or when to ask again.
 
     Raises:
@@ -63,7 +64,7 @@ async def outcome_of(client: Client, state: dict[str, Any], *, server: Server) -
         raise ToolError(f"{name} says of this call what no task can be") from error
     match now.status:
         case "completed":
-            return await _read(now, name)
+            return await _read(now, name, files)
         case "failed":
             raise ToolError(bound(_why(now) or f"{name} says that the call failed, and nothing more", _MOST_TEXT_BYTES))
         case "cancelled":
@@ -77,9 +78,9 @@ async def outcome_of(client: Client, state: dict[str, Any], *, server: Server) -
             return Park(poll=timedelta(seconds=poll_s(now.poll_interval_ms)), state=state)
 
 
-async def _read(now: TaskNow, server: str) -> str | Detailed:
+async def _read(now: TaskNow, server: str, files: Files) -> str | Detailed:
     try:
-        return await read_result(types.CallToolResult.model_validate(now.result or {}))
+        return await read_result(types.CallToolResult.model_validate(now.result or {}), files)
     except ValidationError as error:
         raise ToolError(f"{server} says that the call is done, and its result is no result") from error
 
