@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 from turnyard.engine.bus import Compacted, EventBus
 from turnyard.engine.compaction import Compaction, FileOps
@@ -23,12 +23,13 @@ from turnyard.engine.memory import MemorySession
 from turnyard.engine.messages import ASSISTANT, Image, Message, body_of, messages_of
 from turnyard.engine.narration import Narration
 from turnyard.engine.options import Options, told
-from turnyard.engine.outcomes import give_outcome
+from turnyard.engine.outcomes import decide, give_outcome
 from turnyard.engine.queues import MessageQueue
 from turnyard.engine.registry import Converter, Registry
 from turnyard.engine.results import CallMade, LocalState, ParkedCall, RunResult, parked_of, result_of
 from turnyard.engine.wiring import Shared
 from turnyard.errors import Conflict, SessionBusy
+from turnyard.records.approvals import Decision
 from turnyard.records.input import notice_body
 from turnyard.records.log import LogRecord
 
@@ -155,6 +156,41 @@ class LocalSession:
         row, new = give_outcome(self.memory, which, value, error)
         if new:
             await self._settle()
+        return self._result(row.jobs[-1] if row.jobs else None, start)
+
+    async def approve(
+        self,
+        which: ParkedCall | str,
+        *,
+        allow: bool = True,
+        by: str = "",
+        input: dict[str, Any] | None = None,  # noqa: A002 - as in the API
+        reason: str | None = None,
+        scope: Literal["once", "session"] = "once",
+    ) -> RunResult:
+        """Allow a call that waits for approval, or deny it, and run what that wakes.
+
+        `by` is who decides; "" is whoever holds the session, who always may. `input` takes the place of the model's arguments, `reason` is
+        told to the model of a denial. With `scope` "session" the tool is allowed for the whole session, where that was offered.
+        It raises what `answer` raises.
+        """
+        return await self._decide(which, Decision(decision="allow" if allow else "deny", by=by, input=input, reason=reason, scope=scope))
+
+    async def answer(self, which: ParkedCall | str, answer: Any, *, by: str = "") -> RunResult:
+        """Answer a question that a turn waits for, in words or by its options, and run what that wakes.
+
+        Raises:
+            NotFound: no such call, or it does not wait for people.
+            NotApprover: `by` may not answer.
+            AlreadyDecided: it was answered, or came to its end.
+            InvalidInput: the answer is empty, or it is an approval.
+        """
+        return await self._decide(which, Decision(decision="answer", by=by, answer=answer))
+
+    async def _decide(self, which: ParkedCall | str, decision: Decision) -> RunResult:
+        start = _last(self.memory)
+        row = decide(self.memory, which, decision)
+        await self._settle()
         return self._result(row.jobs[-1] if row.jobs else None, start)
 
     async def expire(self) -> list[str]:

@@ -8,7 +8,8 @@ import orjson
 
 from turnyard.engine.memory import CallRow, MemorySession
 from turnyard.engine.results import ParkedCall
-from turnyard.errors import AlreadyDecided, Conflict, NotFound
+from turnyard.errors import AlreadyDecided, Conflict, NotApprover, NotFound
+from turnyard.records.approvals import Approval, Decision, check, said
 
 
 def give_outcome(memory: MemorySession, which: ParkedCall | str, value: Any, error: str | None) -> tuple[CallRow, bool]:
@@ -27,6 +28,60 @@ def give_outcome(memory: MemorySession, which: ParkedCall | str, value: Any, err
     if settled == "gone":
         raise Conflict(f"call {row.call} of {row.name} takes no outcome")
     return row, settled == "accepted"
+
+
+def decide(memory: MemorySession, which: ParkedCall | str, decision: Decision) -> CallRow:
+    """Decide a call that waits for approval, or answer a question; return its row.
+
+    Raises:
+        NotFound: no such call, or it does not wait for people.
+        NotApprover: `by` is none of those who may decide. Whoever holds the session may, as nobody in particular ("").
+        AlreadyDecided: it was decided otherwise, or came to an end without a decision.
+        InvalidInput: a question is to be answered, an approval allowed or denied; or the answer is empty.
+    """
+    row = _find(memory, which)
+    if (row.request or {}).get("kind") not in ("allow_deny", "question"):
+        if row.decision is not None:
+            raise AlreadyDecided(f"call {row.call} of {row.name} was decided; the first decision stands")
+        raise NotFound(f"call {row.call} of {row.name} does not wait for people")
+    approval = approval_of(memory.head, row)
+    check(approval, decision)
+    if decision.by and not approval.may_be_decided_by(decision.by):
+        raise NotApprover(
+            f"{decision.by} may not decide call {row.call} of {row.name}: {', '.join(approval.approvers) or 'another than the asker'} may"
+        )
+    outcome, body, grant = said(approval, decision)
+    if outcome == "result":
+        settled = memory.outcome(row.call, outcome, body)
+    else:
+        settled = memory.decide(row.call, allow=outcome == "allow", body=body, by=decision.by, grant=grant)
+    if settled in ("conflict", "gone"):
+        raise AlreadyDecided(f"call {row.call} of {row.name} is {row.outcome or 'allowed'}; the first decision stands")
+    return row
+
+
+def approval_of(head: dict[str, str], row: CallRow) -> Approval:
+    """Return what people are asked about a parked call."""
+    asked = row.request or {}
+    who: dict[str, Any] = {name: head.get(name, "") for name in ("tenant", "session", "agent")}
+    return Approval(
+        id=row.call,
+        kind=asked["kind"],
+        **who,
+        user=head.get("user", ""),
+        turn=row.turn,
+        call=row.call,
+        tool=row.name,
+        args=row.args,
+        reason=asked.get("reason", ""),
+        approvers=tuple(asked.get("approvers") or ()),
+        self_approve=asked.get("self_approve", True),
+        scope=asked.get("scope", "asker"),
+        remember=asked.get("remember"),
+        options=tuple(asked.get("options") or ()),
+        multi_select=asked.get("multi_select", False),
+        expires_ms=row.deadline_ms,
+    )
 
 
 def _find(memory: MemorySession, which: ParkedCall | str) -> CallRow:

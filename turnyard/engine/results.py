@@ -33,7 +33,10 @@ class CallMade:
 
 @dataclass(frozen=True, slots=True)
 class ParkedCall:
-    """A call that waits for something outside. `correlation` is set when the tool gave an id of its own."""
+    """A call that waits for something outside. `correlation` is set when the tool gave an id of its own.
+
+    `request` is what people are asked, None where nobody is: {"kind": allow_deny or question, "reason", "approvers", "expires_in_ms", ...}.
+    """
 
     call: str
     tool: str
@@ -41,6 +44,7 @@ class ParkedCall:
     args: dict[str, Any]
     deadline_ms: int | None = None
     correlation: str | None = None
+    request: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +117,9 @@ def calls_of(records: Iterable[LogRecord]) -> tuple[CallMade, ...]:
 
 def parked_of(memory: MemorySession) -> tuple[ParkedCall, ...]:
     """Return the calls of a session that wait outside, oldest first."""
-    return tuple(ParkedCall(r.call, r.name, r.kind, r.args, r.deadline_ms, r.correlation) for r in memory.parked())
+    return tuple(
+        ParkedCall(r.call, r.name, r.kind, r.args, r.deadline_ms, r.correlation, r.request if r.asks else None) for r in memory.parked()
+    )
 
 
 def result_of(

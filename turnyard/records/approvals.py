@@ -13,6 +13,9 @@ from typing import Any, Literal, cast
 
 import orjson
 
+from turnyard.errors import InvalidInput
+from turnyard.text import scrub, scrub_tree
+
 ApprovalKind = Literal["allow_deny", "question"]
 ApprovalState = Literal["pending", "allowed", "denied", "answered", "timeout", "superseded", "cancelled"]
 DecideCode = Literal["accepted", "duplicate", "conflict", "expired", "gone", "not_approver"]
@@ -127,6 +130,33 @@ def default_answer(approval: Approval) -> str:
 def is_blank(answer: Any) -> bool:
     """Tell whether an answer says nothing."""
     return answer is None or answer == [] or (isinstance(answer, str) and not answer.strip())
+
+
+def check(approval: Approval, decision: Decision) -> None:
+    """Refuse a decision that is none about this.
+
+    Raises:
+        InvalidInput: a question cannot be allowed, an approval not be answered; or the answer is empty.
+    """
+    if decision.decision == ("allow" if approval.kind == "question" else "answer"):
+        what = "a question: answer it, or deny an answer" if approval.kind == "question" else "an approval: allow or deny it"
+        raise InvalidInput(f"{approval.id} is {what}")
+    if decision.decision == "answer" and is_blank(decision.answer) and not default_answer(approval):
+        raise InvalidInput(f"the answer to {approval.id} is empty: say something, or name an option")
+
+
+def said(approval: Approval, decision: Decision) -> tuple[str, dict[str, Any], str]:
+    """Return (outcome, body, grant) of a decision. A session grant that was not offered is an allow for this once."""
+    if decision.decision == "answer":
+        return "result", {"content": scrub(answer_text(approval, decision.answer)), "is_error": False}, ""
+    kept: dict[str, Any] = {"by": decision.by} | ({"reason": scrub(decision.reason)} if decision.reason else {})
+    if decision.decision == "deny":
+        lead = UNANSWERED if approval.kind == "question" else DENIED
+        content = f"{lead}\nThe reason given: {kept['reason']}" if decision.reason else lead
+        return "deny", {"content": content, "audit": {"decision": "deny", **kept}}, ""
+    scope = decision.scope if approval.remember == "session" else "once"
+    edited = {} if decision.input is None else {"input": scrub_tree(decision.input)}
+    return "allow", {**kept, "scope": scope, **edited}, approval.tool if scope == "session" else ""
 
 
 def answer_text(approval: Approval, answer: Any) -> str:

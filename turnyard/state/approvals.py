@@ -12,24 +12,21 @@ import orjson
 
 from turnyard.errors import InvalidInput
 from turnyard.records.approvals import (
-    DENIED,
-    UNANSWERED,
     Approval,
     ApprovalPage,
     ApprovalState,
     DecideCode,
     Decided,
     Decision,
-    answer_text,
     approval_id,
-    default_answer,
-    is_blank,
+    check,
     read_approval_id,
+    said,
 )
 from turnyard.records.ids import store_session
 from turnyard.state.ingress import accept_outcome
 from turnyard.state.reads import reading, text
-from turnyard.text import scrub, scrub_tree
+from turnyard.text import scrub
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,12 +93,12 @@ async def decide(yard: Yard, tenant: str, ident: str, decision: Decision) -> Dec
     where, approval = read_approval_id(ident), await read(yard, tenant, ident)
     if where is None or approval is None:
         return Decided("gone")
-    _check(approval, decision)
+    check(approval, decision)
     if not approval.may_be_decided_by(decision.by):
         return Decided("not_approver", approval)
     if approval.state == "timeout":
         return Decided("expired", approval)
-    outcome, body, grant = _said(approval, decision)
+    outcome, body, grant = said(approval, decision)
     told = await accept_outcome(
         yard,
         shard=where[0],
@@ -116,28 +113,6 @@ async def decide(yard: Yard, tenant: str, ident: str, decision: Decision) -> Dec
     )
     code: DecideCode = told.code if told.code in ("accepted", "duplicate", "expired", "gone") else "conflict"
     return Decided(code, await read(yard, tenant, ident))
-
-
-def _check(approval: Approval, decision: Decision) -> None:
-    if decision.decision == ("allow" if approval.kind == "question" else "answer"):
-        what = "a question: answer it, or deny an answer" if approval.kind == "question" else "an approval: allow or deny it"
-        raise InvalidInput(f"{approval.id} is {what}")
-    if decision.decision == "answer" and is_blank(decision.answer) and not default_answer(approval):
-        raise InvalidInput(f"the answer to {approval.id} is empty: say something, or name an option")
-
-
-def _said(approval: Approval, decision: Decision) -> tuple[str, dict[str, Any], str]:
-    """Return (outcome, body, grant) of a decision. A session grant that was not offered is an allow for this once."""
-    if decision.decision == "answer":
-        return "result", {"content": scrub(answer_text(approval, decision.answer)), "is_error": False}, ""
-    said: dict[str, Any] = {"by": decision.by} | ({"reason": scrub(decision.reason)} if decision.reason else {})
-    if decision.decision == "deny":
-        lead = UNANSWERED if approval.kind == "question" else DENIED
-        content = f"{lead}\nThe reason given: {said['reason']}" if decision.reason else lead
-        return "deny", {"content": content, "audit": {"decision": "deny", **said}}, ""
-    scope = decision.scope if approval.remember == "session" else "once"
-    edited = {} if decision.input is None else {"input": scrub_tree(decision.input)}
-    return "allow", {**said, "scope": scope, **edited}, approval.tool if scope == "session" else ""
 
 
 # -- the list -----------------------------------------------------------------------------------------------------------
