@@ -1,7 +1,7 @@
 """One child process as its supervisor sees it.
 
 Each starts as a spare, which loads the apps and waits to hear who it is; so one may be kept ready beforehand.
-The child leads a process group of its own, so that whatever its tools started dies with it. It is told who it is
+The child leads a session of its own, so that whatever its tools started dies with it. It is told who it is
 (its owner id) before it registers: a child that dies at any moment can be ticked out by that name.
 """
 
@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import signal
 import socket
 import sys
 from typing import Any
@@ -20,6 +18,7 @@ from turnyard.records.ids import new_owner_id
 from .board import Board, Line
 from .link import Link
 from .options import Options
+from .remains import end_session
 
 
 class Spare:
@@ -108,5 +107,4 @@ class Child:
 
     def kill(self) -> None:
         """End it and everything it started, now."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        end_session(self.process.pid)

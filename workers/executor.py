@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from turnyard.ports import Clock
     from turnyard.state.yard import Shard
 
+    from .beside import Beside
     from .board import Seat
     from .feed import Feed
     from .lease import Lease
@@ -102,13 +103,22 @@ class Executor:
     """Runs turns for the incarnation whose lease it is given. `draining` makes each turn yield after its step."""
 
     def __init__(
-        self, agents: Mapping[str, Served], *, current: ContextVar[Turn], lease: Lease, views: Views, feed: Feed, clock: Clock
+        self,
+        agents: Mapping[str, Served],
+        *,
+        current: ContextVar[Turn],
+        lease: Lease,
+        views: Views,
+        feed: Feed,
+        beside: Beside,
+        clock: Clock,
     ) -> None:
         self._agents = agents
         self._current = current
         self._lease = lease
         self._views = views
         self._feed = feed
+        self._beside = beside
         self._clock = clock
         self.draining = False
 
@@ -181,6 +191,7 @@ class Executor:
             await self._fail(turn, view, owner, error)
         finally:
             self._feed.forget(turn.session)
+            self._beside.left(turn)
             await performer.aclose()
 
     async def _step(self, turn: Turn, performer: Performer, served: Served, view: TurnView, owner: str) -> TurnView:
@@ -267,10 +278,15 @@ class Executor:
     async def _commit(self, turn: Turn, view: TurnView, owner: str, change: Commit) -> TurnView:
         change = _with_tokens(turn, view, change)
         try:
-            return await turns.commit(turn.shard, view, owner, change)
+            return await self._committed(turn, view, owner, change)
         except StoreFull:
             log.warning("the server is full: a step waits to be stored", extra=_fields(turn) | {"turn": view.turn})
             return await self._commit_when_there_is_room(turn, view, owner, change)
+
+    async def _committed(self, turn: Turn, view: TurnView, owner: str, change: Commit) -> TurnView:
+        after = await turns.commit(turn.shard, view, owner, change)
+        self._beside.committed(change)
+        return after
 
     async def _commit_when_there_is_room(self, turn: Turn, view: TurnView, owner: str, change: Commit) -> TurnView:
         """Keep what the step brought while the server may make room; it has been paid for. Then give the slot back."""
@@ -278,7 +294,7 @@ class Executor:
         until_s = self._clock.monotonic() + _FULL_PATIENCE_S
         while self._clock.monotonic() < until_s and await self._wait(turn, backoff.next_s()):
             with contextlib.suppress(StoreFull):
-                return await turns.commit(turn.shard, view, owner, change)
+                return await self._committed(turn, view, owner, change)
         return await turns.commit(turn.shard, view, owner, Commit(ending="yield"))
 
 

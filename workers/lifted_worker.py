@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from turnyard.backoff import Backoff
 from turnyard.errors import StoreUnavailable
 from turnyard.lifted import LiftedTask, LiftRunner
-from turnyard.state import calls, fleet, ingress
+from turnyard.state import calls, fleet
+from turnyard.tools.later import NotYet
+
+from .bench import Wires
+from .reports import Reports
+from .telling import Errand, Teller
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,14 +35,15 @@ log = logging.getLogger("turnyard.workers")
 
 _BLOCK_MS = 1000
 _RENAMED_S = 0.05
+_READ_AGAIN_S = (0.5, 2.0)
 _CANCELLED_TEXT = "the call was cancelled while it ran"
 
 
 class Bench(Protocol):
-    """Runs the tools of this child's apps."""
+    """Does the calls of this child's apps."""
 
-    async def run(self, task: LiftedTask, start: RowStart) -> ToolOutcome:
-        """Run a call; never raises but for cancellation."""
+    async def run(self, task: LiftedTask, start: RowStart, wires: Wires) -> ToolOutcome | NotYet:
+        """Do what the row asks for; never raises but for cancellation."""
         ...
 
 
@@ -49,6 +55,8 @@ class LiftedTasks:
         self._bench = bench
         self._lease = lease
         self._clock = clock
+        self._teller = Teller(yard, lease, clock)
+        self._reports = Reports(yard, clock)
         self._running: dict[str, tuple[LiftedTask, asyncio.Task[Any]]] = {}
         self._cancelled: set[str] = set()
         self._lists: dict[int, fleet.Lists] = {}
@@ -122,8 +130,9 @@ class LiftedTasks:
         try:
             # The lease may have run out while the row was taken: then its call is somebody else's to run.
             if await self._lease.wait(lambda: owner != self._lease.owner) and owner == self._lease.owner:
-                outcome, body = await self._work(task, start)
-                await self._tell(task, outcome, body, owner=owner, job=job)
+                errand = Errand(task.shard, task.store, task.call, owner, job)
+                told = await self._tell(errand, start, await self._work(task, start, errand))
+                self._all_settled = self._all_settled and told
         finally:
             del self._running[task.call]
             self._cancelled.discard(task.call)
@@ -151,10 +160,11 @@ class LiftedTasks:
             self._all_settled = False  # the row may be ours
         return None
 
-    async def _work(self, task: LiftedTask, start: RowStart) -> tuple[str, dict[str, Any]]:
-        log.info("lifted call begun", extra={"session": start.session, "call": task.call, "tool": start.name, "attempt": start.attempt})
+    async def _work(self, task: LiftedTask, start: RowStart, errand: Errand) -> tuple[str, dict[str, Any]] | NotYet:
+        fields = {"session": start.session, "call": task.call, "tool": start.name, "attempt": start.attempt, "mode": start.mode}
+        log.info("lifted call begun", extra=fields)
         try:
-            done = await self._bench.run(task, start)
+            done = await self._done(task, start, errand)
         except asyncio.CancelledError:
             current = asyncio.current_task()
             if task.call not in self._cancelled or current is None:
@@ -162,28 +172,27 @@ class LiftedTasks:
             current.uncancel()
             # The row has its outcome; telling it anyway makes the server count this task to nobody.
             return "cancelled", {"content": _CANCELLED_TEXT, "is_error": True}
-        return ("error" if done.is_error else "result"), done.body
+        return done if isinstance(done, NotYet) else (("error" if done.is_error else "result"), done.body)
 
-    async def _tell(self, task: LiftedTask, outcome: str, body: dict[str, Any], *, owner: str, job: str) -> None:
-        """Tell the row, as often as it takes."""
-        backoff = Backoff(first_s=0.1)
-        while owner == self._lease.owner:
-            try:
-                answer = await ingress.accept_outcome(
-                    self._yard,
-                    shard=task.shard,
-                    store=task.store,
-                    call=task.call,
-                    outcome=outcome,
-                    body=body,
-                    secret_hash=None,
-                    owner=owner,
-                    task=job,
-                    by="lifted",
-                )
-            except StoreUnavailable:
-                await self._clock.sleep(backoff.next_s())
-                continue
-            log.info("lifted call done", extra={"call": task.call, "outcome": outcome, "accepted": answer.code})
-            return
-        self._all_settled = False
+    async def _done(self, task: LiftedTask, start: RowStart, errand: Errand) -> ToolOutcome | NotYet:
+        """Do what the row asks for. An answer that could not be read is read again soon; then it is passed over."""
+
+        async def report(fraction: float, note: str) -> None:
+            self._reports.say(errand, fraction, note)
+
+        wires = Wires(report, lambda: task.call in self._cancelled)
+        done = await self._bench.run(task, start, wires)
+        for pause_s in _READ_AGAIN_S if start.mode == "resolve" else ():
+            if not (isinstance(done, NotYet) and done.failed):
+                break
+            await self._clock.sleep(pause_s)
+            done = await self._bench.run(task, start, wires)
+        return done
+
+    async def _tell(self, errand: Errand, start: RowStart, done: tuple[str, dict[str, Any]] | NotYet) -> bool:
+        if isinstance(done, NotYet):
+            again, request = done.again, done.request
+            wanted = again.poll_ms if again is not None else (start.request or {}).get("poll_ms")
+            return await self._teller.put_off(errand, wanted, request) is not None
+        outcome, body = done
+        return await self._teller.tell(errand, outcome, body)

@@ -13,22 +13,22 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from turnyard.app import load_app
-from turnyard.app.calls import Hands, Surroundings, time_of
+from turnyard.app.calls import Hands, Surroundings
 from turnyard.app.models import open_models
 from turnyard.backoff import Backoff
 from turnyard.blobs import open_blobs
 from turnyard.errors import ConfigError, StoreUnavailable
-from turnyard.fence import lifted_fence
 from turnyard.ports import Delta
 from turnyard.records.input import notice_body
 from turnyard.records.live import progress_text
 from turnyard.settings import load_settings
 from turnyard.state import agents, ingress
 from turnyard.state.log import read_entry
-from turnyard.tools.context import CallUrls, ToolContext
-from turnyard.tools.runtime import ToolOutcome, run_tool
+from turnyard.tools.context import CallUrls
 
+from .bench import Bench
 from .executor import Served, Turn
+from .reports import Reports
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -37,15 +37,13 @@ if TYPE_CHECKING:
     from turnyard.app import Agent, App
     from turnyard.app.agent import DecodeState
     from turnyard.app.calls import Notify, Say
-    from turnyard.app.toolbox import Toolbox
-    from turnyard.lifted import LiftedTask
     from turnyard.ports import Clock
     from turnyard.records.commit import TurnView
     from turnyard.records.log import LogRecord
     from turnyard.settings import Settings
-    from turnyard.state.calls import RowStart
     from turnyard.state.yard import Yard
 
+    from .beside import Beside
     from .feed import Feed
     from .options import Options
 
@@ -89,7 +87,7 @@ class Apps:
         """Return the agents whose turns this worker takes."""
         return [(app, agent) for app in self.loaded for agent in app if agent.options.pool in self.pools]
 
-    async def open(self, stack: AsyncExitStack, yard: Yard, feed: Feed, clock: Clock) -> dict[str, Served]:
+    async def open(self, stack: AsyncExitStack, yard: Yard, feed: Feed, beside: Beside, clock: Clock) -> dict[str, Served]:
         """Open models and lifespans on `stack` and publish the agents; return them by name.
 
         Raises:
@@ -112,9 +110,10 @@ class Apps:
                 blobs=blobs,
                 output_bytes=options.limits.output_bytes,
                 urls=self._urls,
-                report=self._reporter(feed),
+                report=self._reporter(feed, beside, Reports(yard, clock)),
                 cancelled=self._cancelled,
                 older=self._older,
+                detach=lambda one: beside.take(self.current.get(), one),
                 notify=_notifier(yard, agent),
                 say=_speaker(yard, clock),
             )
@@ -151,21 +150,28 @@ class Apps:
     def _cancelled(self) -> bool:
         return self.current.get().cancelled != ""
 
-    def _reporter(self, feed: Feed) -> Any:
+    def _reporter(self, feed: Feed, beside: Beside, reports: Reports) -> Any:
         async def report(call: str, fraction: float, note: str) -> None:
-            view = self.current.get().view
-            if view is not None:
+            view, errand = self.current.get().view, beside.errand_of(call)
+            if errand is not None:  # its turn may be long over
+                reports.say(errand, fraction, note)
+            elif view is not None:
                 feed.say(view, Delta("progress", 0, progress_text(call, fraction, note)))
 
         return report
 
-    async def open_bench(self, stack: AsyncExitStack) -> Bench:
+    async def open_bench(self, stack: AsyncExitStack, yard: Yard, clock: Clock) -> Bench:
         """Open the lifespans on `stack`; return what runs lifted calls."""
-        found: dict[str, tuple[Toolbox, Any]] = {}
+        found: dict[str, Hands] = {}
+        blobs = open_blobs(self.settings, clock=clock, yard=yard)
+        stack.push_async_callback(blobs.aclose)
         for app in self.loaded:
             deps = await stack.enter_async_context(app.running())
             for agent in app:
-                found[agent.name] = (await stack.enter_async_context(agent.toolbox().opened()), deps[agent.name])
+                box = await stack.enter_async_context(agent.toolbox().opened())
+                more: dict[str, Any] = {"blobs": blobs, "output_bytes": agent.options.limits.output_bytes}
+                around = Surroundings(version=agent.manifest().version, notify=_notifier(yard, agent), say=_speaker(yard, clock), **more)
+                found[agent.name] = Hands(agent.name, box, deps[agent.name], around)
         return Bench(found)
 
 
@@ -194,38 +200,3 @@ def _notifier(yard: Yard, agent: Agent) -> Notify:
         await ingress.accept_notice(yard, **who, group=group, key=key, body=body, event=token_hex(12))
 
     return notify
-
-
-@dataclass(frozen=True, slots=True)
-class Bench:
-    """Runs lifted calls of the agents of this child."""
-
-    agents: dict[str, tuple[Toolbox, Any]]
-
-    async def run(self, task: LiftedTask, start: RowStart) -> ToolOutcome:
-        """Run a call with the tool that its agent has here; never raises but for cancellation."""
-        box, deps = self.agents.get(start.agent, (None, None))
-        if box is not None:
-            await box.look_up((start.name,))
-        tool = box.get(start.name) if box is not None else None
-        if tool is None:
-            return ToolOutcome(
-                f"this worker has no tool {start.name} of agent {start.agent}; it serves {', '.join(self.agents)}", is_error=True
-            )
-        ctx: ToolContext[Any] = ToolContext(
-            deps=deps,
-            tenant=start.tenant,
-            session=start.session,
-            agent=start.agent,
-            turn=start.turn,
-            call_id=task.call,
-            idempotency_key=start.idempotency_key,
-            user=start.user,
-            attempt=start.attempt,
-            fence=lifted_fence(start.attempt),
-            expires_at=time_of(start.deadline_ms) if start.deadline_ms else None,
-        )
-        outcome = await run_tool(tool, start.args or {}, ctx)
-        if outcome.park is not None:
-            return ToolOutcome(f"{start.name} is lifted and cannot park", is_error=True)
-        return outcome

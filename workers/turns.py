@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from turnyard.ports import Clock
     from turnyard.state.yard import Shard, Yard
 
+    from .beside import Beside
     from .board import Seats
     from .lease import Lease
 
@@ -33,12 +34,13 @@ _BLOCK_MS = 1000  # also how long a drain may take to be noticed by an idle chil
 class Turns:
     """The turns of one child, at most `most` at a time but for those that it is found to hold already."""
 
-    def __init__(self, yard: Yard, executor: Executor, lease: Lease, clock: Clock, *, seats: Seats, most: int) -> None:
+    def __init__(self, yard: Yard, executor: Executor, lease: Lease, clock: Clock, *, seats: Seats, most: int, beside: Beside) -> None:
         self._yard = yard
         self._executor = executor
         self._lease = lease
         self._clock = clock
         self._seats = seats
+        self._beside = beside
         self._most = most
         self._free = most
         self._rooms: list[int] = []
@@ -57,8 +59,8 @@ class Turns:
         return len(self._turns)
 
     def held(self) -> dict[str, list[str]]:
-        """Return the sessions in hand, per shard number."""
-        held: dict[str, list[str]] = {}
+        """Return the sessions in hand, and the calls that go on beside them, per shard number."""
+        held = self._beside.held()
         for turn in self._turns.values():
             held.setdefault(str(turn.shard.n), []).append(turn.session)
         return held
@@ -73,6 +75,7 @@ class Turns:
         for turn in self._turns.values():
             if turn.task is not None:
                 turn.task.cancel()
+        self._beside.drop()
 
     def news(self, message: dict[str, Any]) -> None:
         """Take in what the supervisor heard: further lists to take from, room per shard, turns that are ours without our knowing."""
@@ -86,6 +89,8 @@ class Turns:
             shard = self._yard.shard(n)
             if shard is not None and not self._drain.is_set():
                 self._start(shard, fleet.Assignment(session, epoch))
+        for n, store, call, task in message.get("rows", ()):
+            self._beside.disown(n, store, call, task)
 
     async def serve(self, drain: asyncio.Event) -> bool:
         """Take and run turns until `drain` is set and the last one is handed back; False when one could not be."""
@@ -102,7 +107,11 @@ class Turns:
                 await asyncio.wait([turn.task for turn in self._turns.values() if turn.task is not None])
             for control in self._controls.values():
                 control.cancel()
-        return self._all_returned
+            ears = [group.create_task(self._hear_to_the_end(shard)) for shard in self._yard.shards]
+            told = await self._beside.finish()
+            for ear in ears:
+                ear.cancel()
+        return self._all_returned and told
 
     async def _take(self, shard: Shard) -> None:
         backoff = Backoff()
@@ -140,15 +149,25 @@ class Turns:
     async def _hear(self, shard: Shard) -> None:
         """Hear of cancels while there is no room; a child with room hears of them as it takes."""
         while self._room_for(shard) <= 0 and not self._drain.is_set():
-            try:
-                for item in await fleet.take(shard, self._lists[shard.n], free=0, block_ms=_BLOCK_MS):
-                    self._heed(shard, item)
-            except StoreUnavailable:
-                await self._clock.sleep(1.0)
+            await self._listen(shard)
+
+    async def _hear_to_the_end(self, shard: Shard) -> None:
+        """Hear of cancels of what goes on beside the turns, once those are handed back."""
+        while True:
+            await self._listen(shard)
+
+    async def _listen(self, shard: Shard) -> None:
+        try:
+            for item in await fleet.take(shard, self._lists[shard.n], free=0, block_ms=_BLOCK_MS):
+                self._heed(shard, item)
+        except StoreUnavailable:
+            await self._clock.sleep(1.0)
 
     def _heed(self, shard: Shard, item: fleet.Assignment | fleet.Cancelled) -> None:
         if isinstance(item, fleet.Assignment):
             self._start(shard, item)
+        elif item.call is not None:
+            self._beside.cancel(item.call)
         elif item.session is not None and item.epoch is not None:
             turn = self._turns.get((item.session, item.epoch))
             if turn is not None:

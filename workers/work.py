@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from turnyard.lifted import LiftRunner
 
+from .beside import Beside
 from .executor import Executor
 from .feed import Feed
 from .lifted_worker import LiftedTasks
@@ -41,17 +42,20 @@ class TurnWork:
         self._clock = clock
         self._feed: Feed | None = None
         self._turns: Turns | None = None
+        self._beside: Beside | None = None
         self._stack = AsyncExitStack()
 
     async def open(self, yard: Yard, lease: Lease) -> dict[str, int]:
         """Open what the apps need and publish their agents; return the serial of each."""
         self._feed = Feed(yard, self._clock)
+        self._beside = Beside(yard, lease, self._clock)
         async with AsyncExitStack() as stack:
             # What was opened before the server failed to answer is closed again: the next try opens it anew.
-            served = await self._apps.open(stack, yard, self._feed, self._clock)
+            served = await self._apps.open(stack, yard, self._feed, self._beside, self._clock)
             self._stack = stack.pop_all()
-        executor = Executor(served, current=self._apps.current, lease=lease, views=Views(), feed=self._feed, clock=self._clock)
-        self._turns = Turns(yard, executor, lease, self._clock, seats=self._seats, most=self._options.turns)
+        held: dict[str, Any] = {"current": self._apps.current, "views": Views(), "feed": self._feed, "beside": self._beside}
+        executor = Executor(served, lease=lease, clock=self._clock, **held)
+        self._turns = Turns(yard, executor, lease, self._clock, seats=self._seats, most=self._options.turns, beside=self._beside)
         return {name: agent.serial for name, agent in served.items()}
 
     @property
@@ -85,7 +89,7 @@ class TurnWork:
         self._open.news(message)
 
     def held(self) -> dict[str, list[str]]:
-        """Return the sessions in hand, per shard number."""
+        """Return the sessions, and the calls beside them, in hand, per shard number."""
         return self._turns.held() if self._turns is not None else {}
 
     async def aclose(self) -> None:
@@ -105,7 +109,7 @@ class LiftedWork:
 
     async def open(self, yard: Yard, lease: Lease) -> dict[str, int]:
         """Open what the apps need; a child that runs lifted tasks takes no turns."""
-        bench = await self._apps.open_bench(self._stack)
+        bench = await self._apps.open_bench(self._stack, yard, self._clock)
         self._tasks = LiftedTasks(yard, bench, lease, self._clock)
         return {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,10 +23,12 @@ from turnyard.tools.context import CallUrls, ToolContext
 from turnyard.tools.files import Files
 from turnyard.tools.policy import judgement_of
 from turnyard.tools.runtime import ToolOutcome, run_tool
-from turnyard.tools.spill import shown_text
+from turnyard.tools.spill import Shown, shown_text
 from turnyard.tools.tool import Tool
 
 log = logging.getLogger("turnyard.app")
+
+_TELLS_MS = 5000  # a body whose time is over tells so itself, before the call's deadline does
 
 AnyTool = Tool[..., Any]
 Report = Callable[[str, float, str], Awaitable[None]]
@@ -58,6 +61,22 @@ async def _nothing_older(_view: TurnView, _seq: int) -> LogRecord | None:
     return None
 
 
+@dataclass(slots=True, eq=False)
+class Detached:
+    """A body that goes on beside its turn. With `stopping` it was asked to stop."""
+
+    call: str
+    name: str
+    attempt: int
+    body: asyncio.Future[Ran] = field(init=False)
+    stopping: bool = False
+
+    def stop(self) -> None:
+        """Ask the body to stop, and stop waiting for it."""
+        self.stopping = True
+        self.body.cancel()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """What a call may reach beyond its arguments, wherever it runs.
@@ -66,7 +85,8 @@ class Surroundings:
     `say` tells the user something now (head, turn, call, event id, text), once however often the event comes;
     `older` reads an entry of the session's log that the turn does not show any more, None when there is none.
     `notify` leaves a notice in the session of a head, also when the call is over.
-    With `keeps` what a call still gives when it is stopped is its result. `blobs` keeps files, None where nothing does; a result
+    With `keeps` what a call still gives when it is stopped is its result. `detach` keeps a body running that its turn waits for
+    no longer, and returns the name of its task; None where a turn waits as long as it takes. `blobs` keeps files, None where nothing does; a result
     over `output_bytes` is shown cut and kept whole there.
     """
 
@@ -78,6 +98,7 @@ class Surroundings:
     older: Callable[[TurnView, int], Awaitable[LogRecord | None]] = _nothing_older
     notify: Notify = _untold
     keeps: bool = False
+    detach: Callable[[Detached], str] | None = None
     blobs: Blobs | None = None
     output_bytes: int = OUTPUT_BYTES
 
@@ -98,7 +119,36 @@ class Hands:
             return await self._read(view, effect)
         if tool is None:  # it went between the decision to run it and now
             return ToolResult(f"{self.toolbox.absence(effect.name)}; not executed.", is_error=True)
-        return read_outcome(await run_tool(tool, effect.args, self.context(view, effect.row, effect.key, tool), keep=self.around.keeps))
+        ctx = self.context(view, effect.row, effect.key, tool)
+        if tool.lift_after is not None and self.around.detach is not None:
+            return await self._for_a_while(view, effect, tool, ctx)
+        return read_outcome(await run_tool(tool, effect.args, ctx, keep=self.around.keeps))
+
+    async def _for_a_while(self, view: TurnView, effect: RunTool, tool: AnyTool, ctx: ToolContext[Any]) -> Ran:
+        """Run one call; a body that takes longer than its tool says goes on without the turn, and is not run twice."""
+        one = Detached(effect.row.call, effect.name, effect.row.attempt)
+        ctx = replace(ctx, cancel_requested=lambda: one.stopping or self.around.cancelled())
+        after_s = tool.lift_after.total_seconds() if tool.lift_after else 0.0
+        body = one.body = asyncio.ensure_future(self._outcome(tool, effect, ctx))
+        try:
+            await asyncio.wait({body}, timeout=after_s)
+        except asyncio.CancelledError:
+            body.cancel()
+            await asyncio.wait({body})
+            if body.cancelled():
+                raise
+        if body.done() or self.around.detach is None:
+            return await body
+        one.body = asyncio.ensure_future(self._bounded_later(view, effect, body))
+        left_ms = max(0, int((tool.limit.total_seconds() - after_s) * 1000)) + _TELLS_MS
+        return Parked("", left_ms, awaited=tool.wait, task=self.around.detach(one))
+
+    async def _outcome(self, tool: AnyTool, effect: RunTool, ctx: ToolContext[Any]) -> Ran:
+        return read_outcome(await run_tool(tool, effect.args, ctx, keep=self.around.keeps))
+
+    async def _bounded_later(self, view: TurnView, effect: RunTool, body: asyncio.Future[Ran]) -> Ran:
+        result = await body
+        return await self.bounded(view, effect, result) if isinstance(result, ToolResult) else result
 
     async def _read(self, view: TurnView, effect: RunTool) -> ToolResult:
         """Read an entry that the model was shown shortened, or that a summary stands for."""
@@ -117,7 +167,7 @@ class Hands:
             return ToolResult(f"Entry {cut.seq} is the file {ref}: {size:,} bytes of {kind}, and no text.")
         stretch = Stretch.of(size, offset, length)
         try:
-            files = Files(self.around.blobs, view.head.get("tenant", ""))
+            files = self.files(view.head.get("tenant", ""))
             return ToolResult(stretch.text(cut.seq, await files.get(ref, offset=stretch.low, length=stretch.high - stretch.low)))
         except NotFound:
             return ToolResult(f"The whole of entry {cut.seq} is not kept any more; what was shown of it is all there is.", is_error=True)
@@ -129,9 +179,22 @@ class Hands:
         """Return a result as the log is to hold it: one that is too long is cut, and kept whole as a file. Never raises."""
         if result.ref is not None or (effect.name == READ_ENTRY and self.toolbox.get(READ_ENTRY) is None):
             return result
-        files = Files(self.around.blobs, view.head.get("tenant", ""))
-        shown = await shown_text(result.content, files, name=f"{effect.name}-{effect.row.call}.txt", limit_bytes=self.around.output_bytes)
+        shown = await self._shown(view.head.get("tenant", ""), effect.name, effect.row.call, result.content)
         return replace(result, content=shown.content, ref=shown.ref, size=shown.size)
+
+    async def shown(self, tenant: str, name: str, call: str, outcome: ToolOutcome) -> ToolOutcome:
+        """Return an outcome that comes from outside a turn as the log is to hold it, like `bounded`. Never raises."""
+        if outcome.ref is not None:
+            return outcome
+        shown = await self._shown(tenant, name, call, outcome.content)
+        return replace(outcome, content=shown.content, ref=shown.ref, size=shown.size)
+
+    async def _shown(self, tenant: str, name: str, call: str, content: str) -> Shown:
+        return await shown_text(content, self.files(tenant), name=f"{name}-{call}.txt", limit_bytes=self.around.output_bytes)
+
+    def files(self, tenant: str) -> Files:
+        """Return the files of a tenant."""
+        return Files(self.around.blobs, tenant)
 
     def context(self, view: TurnView, row: Row, key: str, tool: AnyTool | None = None) -> ToolContext[Any]:
         """Return the context of a call; with its `tool` that has the call's URLs."""
@@ -163,7 +226,7 @@ class Hands:
             platform=head.get("platform") or "http",
             expires_at=time_of(view.now_ms) + tool.park if tool is not None and tool.park else None,
             urls=around.urls(call) if tool is not None and tool.kind == "callback" else None,
-            files=Files(around.blobs, head.get("tenant", "")),
+            files=self.files(head.get("tenant", "")),
             report=report,
             say=say,
             cancel_requested=around.cancelled,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
@@ -27,7 +27,7 @@ class RowStart:
     LOST says that the owner is not alive any more, and nothing about the call: ask again under the next name.
     `mode` is what the task comes for: to run the tool's body, to look again (poll), or to read `raw`, the oldest answer that came
     to the call's URL (resolve). `request` is what the call was parked with. `args` are those that people approved, where they
-    changed any; `decided` is what they said. `deadline_ms` is when the call times out, by the store's clock.
+    changed any; `decided` is what they said. `metadata` is that of the message that the call was made for. `deadline_ms` is when the call times out, by the store's clock.
     """
 
     code: Literal["OK", "ALREADY", "FENCED", "GONE", "LOST"]
@@ -45,6 +45,8 @@ class RowStart:
     kind: CallKind = "lift"
     request: dict[str, Any] | None = None
     raw: dict[str, Any] | None = None
+    metadata: dict[str, str] = field(default_factory=dict[str, str])
+    platform: str = ""
     decided: dict[str, Any] | None = None
 
     @property
@@ -84,6 +86,8 @@ async def begin_row(shard: Shard, store: str, call: str, *, owner: str, task: st
         request=_json(reply[11]),
         raw=_json(reply[12]),
         decided=decided,
+        platform=text(reply[14]),
+        metadata=orjson.loads(reply[15]) if reply[15] else {},
     )
 
 

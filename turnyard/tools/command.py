@@ -11,6 +11,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -51,35 +52,66 @@ async def run_command(
         ToolError: there is no such command, or its time was over.
     """
     limit_s = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            stdin=asyncio.subprocess.PIPE if given is not None else asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            cwd=cwd,
-            env=env,
-            process_group=0,
-        )
-    except OSError as error:
-        raise ToolError(f"{argv[0]} cannot be run: {error.strerror or error}") from error
-    try:
-        async with asyncio.timeout(limit_s):
-            return await _followed(process, given.encode() if isinstance(given, str) else given, kept_bytes)
-    except TimeoutError as error:
-        raise ToolError(f"{argv[0]} was stopped after {limit_s:g} s; its effect is unknown") from error
-    finally:
-        await _end(process)
+    async with AsyncExitStack() as stack:
+        stdout, stderr = await _pipe(stack), await _pipe(stack)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *argv,
+                stdin=asyncio.subprocess.PIPE if given is not None else asyncio.subprocess.DEVNULL,
+                stdout=stdout.end,
+                stderr=stderr.end,
+                cwd=cwd,
+                env=env,
+                process_group=0,
+            )
+        except OSError as error:
+            raise ToolError(f"{argv[0]} cannot be run: {error.strerror or error}") from error
+        stack.push_async_callback(_end, process)
+        stdout.started()
+        stderr.started()
+        try:
+            async with asyncio.timeout(limit_s):
+                return await _followed(process, stdout.reader, stderr.reader, given=given, kept_bytes=kept_bytes)
+        except TimeoutError as error:
+            raise ToolError(f"{argv[0]} was stopped after {limit_s:g} s; its effect is unknown") from error
 
 
-async def _followed(process: asyncio.subprocess.Process, given: bytes | None, kept_bytes: int) -> Ran:
-    out, err = process.stdout, process.stderr
-    if out is None or err is None:
-        raise RuntimeError("a command was started without its pipes")
+class _Pipe:
+    """What a command writes to. asyncio's own pipes would have an ended command waited for until all it started has let go of them."""
+
+    def __init__(self, reader: asyncio.StreamReader, end: int) -> None:
+        self.reader = reader
+        self.end = end
+
+    def started(self) -> None:
+        """Let go of the end that the command has now."""
+        if self.end >= 0:
+            os.close(self.end)
+            self.end = -1
+
+
+async def _pipe(stack: AsyncExitStack) -> _Pipe:
+    ours, theirs = os.pipe()
+    pipe = _Pipe(asyncio.StreamReader(), theirs)
+    stack.callback(pipe.started)
+    source = os.fdopen(ours, "rb", buffering=0)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(pipe.reader), source)
+    stack.callback(transport.close)
+    return pipe
+
+
+async def _followed(
+    process: asyncio.subprocess.Process,
+    out: asyncio.StreamReader,
+    err: asyncio.StreamReader,
+    *,
+    given: str | bytes | None,
+    kept_bytes: int,
+) -> Ran:
     async with asyncio.TaskGroup() as group:
         stdout, stderr = group.create_task(_head(out, kept_bytes)), group.create_task(_head(err, kept_bytes))
         if given is not None:
-            group.create_task(_feed(process, given))
+            group.create_task(_feed(process, given.encode() if isinstance(given, str) else given))
         code = await process.wait()
         # What it started and left running may hold the pipes open for ever.
         _signal(process.pid, signal.SIGKILL)

@@ -103,7 +103,7 @@ async def _called(function: Callable[..., Any], given: Any, ctx: ToolContext[Any
     wanted = _wanted(function, parameter)
     if wanted is not None:
         given = TypeAdapter(wanted).validate_python(given)
-    first = () if parameter is None or parameter is next(iter(inspect.signature(function).parameters.values())) else (ctx,)
+    first = () if parameter is None or parameter.name == next(iter(inspect.signature(function).parameters)) else (ctx,)
     if inspect.iscoroutinefunction(inspect.unwrap(function)):
         return await function(*first, given)
     return await in_thread(function, *first, given)

@@ -147,8 +147,8 @@ class Tool(Generic[P, R]):
         Raises:
             ConfigError: the tool is lifted, has a poller already, or `function` takes no state.
         """
-        if self.kind not in ("plain", "callback"):
-            raise ConfigError(f"tool {self.name}: a call is lifted or polled; drop lift= or its poller")
+        if self.kind not in ("plain", "callback") or self.lift_after is not None:
+            raise ConfigError(f"tool {self.name}: a call is lifted or polled; drop lift=, lift_after= or its poller")
         self.poller = _only_one(self.name, "poll", self.poller, function)
         return function
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -17,17 +16,6 @@ from turnyard.clock import SystemClock
 from turnyard.records.log import RESULT
 from turnyard.state import ingress
 from turnyard.testing import wait_until
-
-
-@pytest.fixture
-async def relays(talk: Talk, plain_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
-    """Relays for the length of a test, and a server that carries what they relay."""
-    monkeypatch.setenv("TURNYARD__REDIS__LIFTED_URL", plain_url)
-    drain = asyncio.Event()
-    task = asyncio.create_task(run_relays(talk.yard, drain, clock=SystemClock(), lifted_url=plain_url))
-    yield
-    drain.set()
-    await task
 
 
 async def outcomes(talk: Talk, session: str) -> list[str | None]:

@@ -11,6 +11,7 @@ import pytest
 from turnyard.clock import SystemClock
 from turnyard.state import fleet
 from turnyard.state.fleet import Assignment, Registration
+from workers.beside import Beside
 from workers.board import Board
 from workers.lease import Lease
 from workers.turns import Turns
@@ -48,6 +49,7 @@ async def test_shards_that_all_have_work_fill_a_child_once(monkeypatch: pytest.M
         SystemClock(),
         seats=Board.create(1).line(0).seats,
         most=90,
+        beside=Beside(cast("Any", SimpleNamespace(shards=SHARDS)), lease, SystemClock()),
     )
     work.enrol(Registration("one", "worker", "h", 1, 1, ("default",), {"bot": 0}, 90))
     serving = asyncio.create_task(work.serve(drain))

@@ -15,6 +15,8 @@ from turnyard.state import calls
 from turnyard.state.calls import RowStart
 from turnyard.state.fleet import Assignment
 from turnyard.testing import wait_until
+from workers.bench import Wires
+from workers.beside import Beside
 from workers.board import Board, Line
 from workers.child import ChildProcess
 from workers.lease import Lease
@@ -39,6 +41,11 @@ def lease(line: Line) -> Lease:
     return lease
 
 
+def turns(lease: Lease, executor: object) -> Turns:
+    held: dict[str, Any] = {"seats": Board.create(1).line(0).seats, "most": 1, "beside": Beside(YARD, lease, SystemClock())}
+    return Turns(YARD, cast("Any", executor), lease, SystemClock(), **held)
+
+
 async def drained() -> asyncio.Event:
     """Return an event that is set in a moment, when everybody waits for what they wait for."""
     drain = asyncio.Event()
@@ -47,7 +54,7 @@ async def drained() -> asyncio.Event:
 
 
 async def test_turns_are_no_longer_taken_once_the_child_is_told_to_stop(lease: Lease) -> None:
-    work = Turns(YARD, cast("Any", SimpleNamespace(draining=False)), lease, SystemClock(), seats=Board.create(1).line(0).seats, most=1)
+    work = turns(lease, SimpleNamespace(draining=False))
     async with asyncio.timeout(10):
         assert await work.serve(await drained())
 
@@ -74,7 +81,7 @@ async def test_a_lifted_task_runs_only_when_the_lease_under_which_it_took_its_ca
         line.valid_until = 0.0
         return RowStart("OK", name="tool", args={})
 
-    async def run(task: LiftedTask, start: RowStart) -> Any:
+    async def run(task: LiftedTask, start: RowStart, wires: Wires) -> Any:
         assert lease.sure
         ran.append(lease.owner)
         raise asyncio.CancelledError
@@ -107,7 +114,7 @@ async def test_a_task_taken_under_a_name_that_is_gone_is_begun_under_the_next_on
             raise StoreUnavailable("gone")
         return RowStart("LOST" if owner == "one" else "OK", name="tool", args={})
 
-    async def run(task: LiftedTask, start: RowStart) -> Any:
+    async def run(task: LiftedTask, start: RowStart, wires: Wires) -> Any:
         ran.append(lease.owner)
         raise asyncio.CancelledError
 
@@ -140,7 +147,7 @@ async def test_a_turn_that_ends_with_a_cancellation_nobody_asked_for_is_looked_f
         await asyncio.sleep(60 if dropped else 0)
         raise asyncio.CancelledError
 
-    work = Turns(YARD, cast("Any", SimpleNamespace(run=run)), lease, SystemClock(), seats=Board.create(1).line(0).seats, most=1)
+    work = turns(lease, SimpleNamespace(run=run))
     cast("Any", work)._start(cast("Any", SHARD), Assignment("a", 1))
     if dropped:
         await asyncio.sleep(0)

@@ -1,9 +1,9 @@
 -- A lifted task's first act: take its call's row, so that nobody else runs it.
 --
--- KEYS  ingress  names the shard. Others carry its hash tag: h:<store>:calls, h:<store>:log, the head, workers, w:<owner>
+-- KEYS  ingress  names the shard. Others carry its hash tag: h:<store>:calls, h:<store>:log, the head, workers, w:<owner>, j:<job>
 -- ARGV  session key, store ordinal, call, owner, task (arq job id)
 -- Returns code: OK | ALREADY (the same pair again) followed by name and arguments as stored, tenant, session, user, agent, turn,
---       deadline ms, tries, mode (run | poll | resolve), kind, request, the oldest raw answer, decision; FENCED (outcome there, another
+--       deadline ms, tries, mode (run | poll | resolve), kind, request, the oldest raw answer, decision, platform, metadata as JSON; FENCED (outcome there, another
 --       task's, or not its time yet) or GONE (no row): do not run. LOST: the owner is
 --       not alive, which says nothing about the row: begin it under the next name.
 -- What the tool may take counts from here; waiting for a task had a bound of its own. A poll's deadline is that of the whole wait.
@@ -45,5 +45,6 @@ local function main()
   if not r.tk then take_row(h, r, owner, task, mode) end
   local function beside(name) return call('HGET', calls_key(h, ord), c .. name) or '' end
   local request, answer = r.rq and beside(':q') or '', mode == 'resolve' and beside(':w' .. r.wc) or ''
-  return {code, body_of_call(h, r), h.tn, h.id, r.us or h.us, r.ag or h.ag, r.t, r.dl, r.tr, mode, r.k, request, answer, r.d and beside(':d') or ''}
+  return {code, body_of_call(h, r), h.tn, h.id, r.us or h.us, r.ag or h.ag, r.t, r.dl, r.tr, mode, r.k, request, answer, r.d and beside(':d') or '',
+    h.pf, r.j[1] and call('HGET', job_key(r.j[1]), 'me') or ''}
 end
