@@ -12,7 +12,8 @@ import typer
 from turnyard.cli.api import with_client
 from turnyard.cli.options import Config, Json, Key, Url, settings_of
 from turnyard.cli.output import one_line, say, show, write, write_json
-from turnyard.errors import InvalidRequest
+from turnyard.errors import InvalidRequest, NotFound
+from turnyard.records.approvals import APPROVAL_PREFIX
 
 if TYPE_CHECKING:
     from turnyard.client import Approval, Client
@@ -22,7 +23,7 @@ WIDTH = 60
 
 group = typer.Typer(help="What waits for people: calls to allow or deny, questions to answer.", no_args_is_help=True)
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="The id that `approvals list` shows.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="The id that `approvals list` shows, or a session that waits for one thing only.")]
 User = Annotated[str | None, typer.Option("--user", metavar="USER", help="Who decides; else client.user, else who is logged in here.")]
 Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why; of a denied call the model reads it.")]
 
@@ -45,7 +46,11 @@ def approvals_list(
 @group.command("show")
 def approvals_show(approval: Id, as_json: Json = False, url: Url = None, key: Key = None, config: Config = None) -> None:
     """Show what is asked, who may decide, until when, and what was decided."""
-    _tell(with_client(lambda client: client.approvals.get(approval), url=url, key=key, config=config), as_json=as_json)
+
+    async def read(client: Client) -> Approval:
+        return await client.approvals.get(await _id_of(client, approval))
+
+    _tell(with_client(read, url=url, key=key, config=config), as_json=as_json)
 
 
 @group.command("allow")
@@ -64,7 +69,7 @@ def approvals_allow(
 ) -> None:
     """Let a call run. Exit code 5: you may not decide it; 7: it was decided otherwise, or its time is over."""
     options: dict[str, Any] = {"scope": scope, "input": None if given is None else read_input(given), "reason": reason}
-    _decide(lambda client, who: client.approvals.allow(approval, user=who, **options), user, as_json, url, key, config)
+    _decide(lambda client, ident, who: client.approvals.allow(ident, user=who, **options), approval, user, as_json, url, key, config)
 
 
 @group.command("deny")
@@ -72,7 +77,7 @@ def approvals_deny(
     approval: Id, reason: Reason = None, user: User = None, as_json: Json = False, url: Url = None, key: Key = None, config: Config = None
 ) -> None:
     """Refuse a call; the model reads the reason and goes on without it."""
-    _decide(lambda client, who: client.approvals.deny(approval, user=who, reason=reason), user, as_json, url, key, config)
+    _decide(lambda client, ident, who: client.approvals.deny(ident, user=who, reason=reason), approval, user, as_json, url, key, config)
 
 
 @group.command("answer")
@@ -87,7 +92,7 @@ def approvals_answer(
 ) -> None:
     """Answer a question."""
     said = answer[0] if len(answer) == 1 else answer
-    _decide(lambda client, who: client.approvals.answer(approval, said, user=who), user, as_json, url, key, config)
+    _decide(lambda client, ident, who: client.approvals.answer(ident, said, user=who), approval, user, as_json, url, key, config)
 
 
 def read_input(text: str) -> dict[str, Any]:
@@ -130,11 +135,38 @@ def prompt_of(question: Mapping[str, Any]) -> str:
     return str(text or question.get("reason") or "a question")
 
 
+async def _id_of(client: Client, named: str) -> str:
+    """Return the id of what is named: itself, or what a session waits for.
+
+    Raises:
+        NotFound: the session does not exist, or waits for nobody.
+        InvalidRequest: it waits for several things.
+    """
+    if named.startswith(APPROVAL_PREFIX):
+        return named
+    found = await client.approvals.list(session=named)
+    if not found:
+        raise NotFound(f"session {named} waits for nobody's decision: turnyard explain {named}")
+    if len(found) > 1:
+        raise InvalidRequest(f"session {named} waits for {len(found)} decisions; say which: {', '.join(each.id for each in found)}")
+    return found[0].id
+
+
 def _decide(
-    work: Callable[[Client, str], Awaitable[Approval]], user: str | None, as_json: bool, url: str | None, key: str | None, config: Any
+    work: Callable[[Client, str, str], Awaitable[Approval]],
+    named: str,
+    user: str | None,
+    as_json: bool,
+    url: str | None,
+    key: str | None,
+    config: Any,
 ) -> None:
     who = user or settings_of(config=config).client.user or me()
-    _tell(with_client(lambda client: work(client, who), url=url, key=key, config=config), as_json=as_json)
+
+    async def decide(client: Client) -> Approval:
+        return await work(client, await _id_of(client, named), who)
+
+    _tell(with_client(decide, url=url, key=key, config=config), as_json=as_json)
 
 
 def _tell(approval: Approval, *, as_json: bool) -> None:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from turnyard.cli.output import say
 from turnyard.errors import TurnyardError
+from turnyard.records.approvals import APPROVAL_PREFIX
 
 if TYPE_CHECKING:
     from turnyard.client import Client
 
 HINTS = {"question": "(/answer TEXT answers it here)", "allow_deny": "(/allow or /deny [REASON] decides it here)"}
 _WORDS = ("/allow", "/deny", "/answer")
-_PREFIX = "apr_"
 
 
 class Deciding:
@@ -42,7 +42,7 @@ class Deciding:
         if word not in _WORDS:
             return False
         first, _, more = rest.strip().partition(" ")
-        ident, said = (first, more.strip()) if first.startswith(_PREFIX) else (self._oldest(word), rest.strip())
+        ident, said = (first, more.strip()) if first.startswith(APPROVAL_PREFIX) else (self._oldest(word), rest.strip())
         if ident is None:
             say("nothing waits for that")
             return True

@@ -19,7 +19,7 @@ from turnyard.records.ids import body_hash
 
 REQUESTED = "permission/request"
 _TERMS = ("reason", "approvers", "expires_in_ms", "scope", "self_approve", "remember")
-_SHOWN = ("tool", "args", "reason", "approvers", "expires_in_ms")
+_SHOWN = ("tool", "args", "reason", "approvers", "expires_in_ms", "self_approve", "remember", "options", "multi_select")
 
 
 def verdict_of(judgement: Judgement) -> dict[str, Any]:

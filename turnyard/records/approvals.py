@@ -22,7 +22,7 @@ DecideCode = Literal["accepted", "duplicate", "conflict", "expired", "gone", "no
 
 DENIED = "Denied: a person refused this call; it was not executed. Do not try it again; say so or find another way."
 UNANSWERED = "No answer: a person declined to answer this. State your assumptions and go on, or find another way."
-_PREFIX = "apr_"
+APPROVAL_PREFIX = "apr_"
 _MOST_ID = 200
 
 
@@ -105,14 +105,14 @@ class Decided:
 
 def approval_id(shard: int, store: str, call: str) -> str:
     """Return how people name a call that waits for them: it says where its row is, and is no secret."""
-    return _PREFIX + base64.urlsafe_b64encode(f"{shard}|{store}|{call}".encode()).decode().rstrip("=")
+    return APPROVAL_PREFIX + base64.urlsafe_b64encode(f"{shard}|{store}|{call}".encode()).decode().rstrip("=")
 
 
 def read_approval_id(ident: str) -> tuple[int, str, str] | None:
     """Return (shard, store, call) of what `approval_id` made, or None when it is none of ours."""
-    if not ident.startswith(_PREFIX) or len(ident) > _MOST_ID or not ident.isascii():
+    if not ident.startswith(APPROVAL_PREFIX) or len(ident) > _MOST_ID or not ident.isascii():
         return None
-    raw = ident.removeprefix(_PREFIX)
+    raw = ident.removeprefix(APPROVAL_PREFIX)
     try:
         shard, store, call = base64.urlsafe_b64decode(raw + "=" * (-len(raw) % 4)).decode("ascii").split("|")
         number = int(shard)

@@ -257,7 +257,7 @@ def _request(record: LogRecord) -> dict[str, Any]:
     return {
         "id": asked.get("id"),
         "call": asked.get("call"),
-        "kind": asked.get("kind"),
+        "kind": "question" if asked.get("kind") == "question" else "allow_deny",
         "tool": asked.get("tool"),
         "args": asked.get("args"),
         "reason": asked.get("reason") or None,

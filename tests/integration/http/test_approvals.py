@@ -106,6 +106,7 @@ async def test_an_approved_call_runs_and_until_then_nobody_says_it_was_refused(c
     assert states[-1] == "succeeded"
     request = next(e.data["data"] for e in events if e.event == "permission/request")
     resolved = next(e.data["data"] for e in events if e.event == "permission/resolved")
+    assert (request["kind"], request["self_approve"], request["remember"]) == ("allow_deny", False, "session")
     assert (request["id"], resolved["id"], resolved["allow"], resolved["by"]) == (approval.id, approval.id, True, "ann")
 
 
@@ -156,7 +157,7 @@ async def test_the_command_line_lists_and_decides_with_exit_codes_of_its_own(cli
     assert "order='7', amount=120" in table
     allowed, denied, late, unknown, broken = await asyncio.gather(
         cli(yard, "approvals", "allow", approval.id, "--user", "ann", "--json"),
-        cli(yard, "approvals", "deny", other.id, "--user", "ann", "--reason", "no"),
+        cli(yard, "approvals", "deny", other.session, "--user", "ann", "--reason", "no"),
         cli(yard, "approvals", "show", approval.id),
         cli(yard, "approvals", "allow", "apr_nothing", "--user", "ann", code=NOT_FOUND),
         cli(yard, "approvals", "allow", approval.id, "--input", "[1]", code=USAGE),
