@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import typer
 
-from turnyard.cli import approvals, chat, dead, demo, explain, jobs, migrate, operators, project, roles, up
+from turnyard.cli import approvals, chat, dead, demo, explain, files, jobs, migrate, operators, project, roles, up
 from turnyard.cli.output import say
 from turnyard.errors import TurnyardError
 from turnyard.lifecycle import FAILED, INTERRUPTED, OK, exit_code
@@ -46,6 +46,7 @@ app.command(rich_help_panel=ROLES)(roles.lifted)
 app.command(rich_help_panel=ROLES)(roles.platform)
 app.add_typer(jobs.group, name="jobs", rich_help_panel=CLIENTS)
 app.add_typer(approvals.group, name="approvals", rich_help_panel=CLIENTS)
+app.add_typer(files.group, name="files", rich_help_panel=CLIENTS)
 app.add_typer(dead.group, name="dead", rich_help_panel=OPERATORS)
 app.add_typer(operators.workers, name="workers", rich_help_panel=OPERATORS)
 app.add_typer(project.config, name="config", rich_help_panel=OPERATORS)

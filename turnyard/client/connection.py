@@ -67,29 +67,39 @@ class Connection:
         )
 
     async def request(self, method: str, path: str, *, wait_s: int = 0, **parts: Any) -> Any:
-        """Return the JSON of an answer, making the request again where that may help.
+        """Return the JSON of an answer, making the request again where that may help; errors as `bytes_of`."""
+        return self._json(await self._answer(method, path, wait_s=wait_s, **parts))
+
+    async def bytes_of(self, path: str, *, headers: Mapping[str, str] | None = None) -> bytes:
+        """Return what is at a path as it is.
 
         Raises:
             StoreUnavailable: nobody answered, or the server's store is away, for every attempt.
             TurnyardError: what the server's problem stands for.
         """
+        return (await self._answer("GET", path, headers=dict(headers or {}))).content
+
+    async def _answer(self, method: str, path: str, *, wait_s: int = 0, **parts: Any) -> httpx.Response:
         backoff = Backoff(first_s=0.1, most_s=2.0)
         parts["timeout"] = httpx.Timeout(self._timeout_s + wait_s, connect=_CONNECT_S)
         for _ in range(ATTEMPTS - 1):
             with contextlib.suppress(httpx.TransportError):
                 response = await self._http.request(method, path, **parts)
                 if response.status_code != _AWAY:
-                    return self._content(response)
+                    return self._good(response)
                 await self._clock.sleep(_retry_after_s(response))
             await self._clock.sleep(backoff.next_s())
         try:
-            return self._content(await self._http.request(method, path, **parts))
+            return self._good(await self._http.request(method, path, **parts))
         except httpx.TransportError as error:
             raise self._silent(error) from error
 
-    def _content(self, response: httpx.Response) -> Any:
+    def _good(self, response: httpx.Response) -> httpx.Response:
         if not response.is_success:
             raise error_of(response)
+        return response
+
+    def _json(self, response: httpx.Response) -> Any:
         try:
             return response.json() if response.content else None
         except ValueError:

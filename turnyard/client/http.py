@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from turnyard.client.approvals import ApprovalRoutes, Approvals
 from turnyard.client.connection import Connection
+from turnyard.client.files import FilesClient
 from turnyard.client.handle import JobHandle, JsonObject, agent_name, answer_of, timed_out
 from turnyard.clock import SystemClock
 from turnyard.errors import Overloaded, StoreUnavailable
@@ -36,7 +37,7 @@ Content = str | Sequence[Mapping[str, Any]]
 class Client:
     """A client of the API at `url`. Use it as an async context manager, or end it with `aclose`.
 
-    `timeout_s` bounds one request, waiting for a job not counted.
+    `timeout_s` bounds one request, waiting for a job not counted. `files` are the tenant's.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Client:
     ) -> None:
         self._clock = clock or SystemClock()
         self._connection = Connection(url, api_key=api_key, timeout_s=timeout_s, clock=self._clock, transport=transport)
+        self.files = FilesClient(self._connection)
 
     @classmethod
     def from_env(cls, *, tenant: str = "default", environ: Mapping[str, str] = os.environ) -> Client | RedisClient:

@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from turnyard.client.approvals import SyncApprovals
+from turnyard.client.files import FilesClient
 from turnyard.client.handle import JobHandle, JsonObject
 from turnyard.client.http import DEFAULT_URL, Client, Content
 from turnyard.wire.events import FeedEvent
@@ -55,6 +56,34 @@ class SyncJobHandle:
         self._client.wait_for(lambda: self._handle.cancel(cascade=cascade))
 
 
+class SyncFiles:
+    """The files of a client's tenant; mirrors `FilesClient`."""
+
+    def __init__(self, client: SyncClient, files: FilesClient) -> None:
+        self._client = client
+        self._files = files
+
+    def put(self, data: bytes, *, name: str = "", media_type: str | None = None) -> JsonObject:
+        """Keep a file and return it."""
+        return self._client.wait_for(lambda: self._files.put(data, name=name, media_type=media_type))
+
+    def get(self, file: str, *, offset: int = 0, length: int | None = None) -> bytes:
+        """Return the content of a file, or a part of it."""
+        return self._client.wait_for(lambda: self._files.get(file, offset=offset, length=length))
+
+    def stat(self, file: str) -> JsonObject:
+        """Return what is known of a file."""
+        return self._client.wait_for(lambda: self._files.stat(file))
+
+    def list(self, *, limit: int = 50) -> list[JsonObject]:
+        """Return files, newest first."""
+        return self._client.wait_for(lambda: self._files.list(limit=limit))
+
+    def delete(self, file: str) -> None:
+        """Delete a file."""
+        self._client.wait_for(lambda: self._files.delete(file))
+
+
 class SyncClient:
     """A client of the API at `url`; mirrors `Client`. Use it as a context manager, or end it with `close`."""
 
@@ -63,6 +92,7 @@ class SyncClient:
         self._portal: BlockingPortal = self._stack.enter_context(start_blocking_portal())
         self._client = self._portal.call(lambda: Client(url, api_key=api_key, timeout_s=timeout_s))
         self._stack.callback(lambda: self._portal.call(self._client.aclose))
+        self.files = SyncFiles(self, self._client.files)
 
     def __enter__(self) -> Self:
         return self
