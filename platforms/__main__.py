@@ -8,10 +8,11 @@ import logging
 import sys
 
 from turnyard import telemetry
-from turnyard.blobs import open_blobs
-from turnyard.errors import ConfigError, StoreUnavailable
+from turnyard.blobs import FileStore, open_blobs
+from turnyard.errors import ConfigError, FilesUnavailable, StoreUnavailable
 from turnyard.lifecycle import CONFIG, Life, run_role
 from turnyard.opening import open_yard
+from turnyard.ports import Clock
 from turnyard.settings import Settings, load_settings
 from turnyard.state.target import lifted_target
 from turnyard.wire.yard_edge import YardEdge
@@ -24,6 +25,7 @@ from .relays import run_relays
 log = logging.getLogger("turnyard.platforms")
 
 _TICK_S = 1.0
+_SWEEP_S = 3600.0
 _LOAN_LEASES = 3  # a relay that takes longer has died
 
 
@@ -63,13 +65,25 @@ async def _serve(life: Life, *, url: str, lifted_url: str, options: HttpOptions,
             watcher = group.create_task(ready.watch())
             loan_ms = _LOAN_LEASES * settings.timing.lease_ms
             relays = group.create_task(run_relays(yard, life.drain, clock=life.clock, lifted_url=lifted_url, loan_ms=loan_ms, blobs=blobs))
+            sweeper = group.create_task(_sweep(blobs, life.clock))
             await serve_http(desk, life.drain, sock)
             watcher.cancel()
+            sweeper.cancel()
             await relays
     finally:
         await blobs.aclose()
         await edge.aclose()
         await yard.aclose()
+
+
+async def _sweep(blobs: FileStore, clock: Clock) -> None:
+    """Take away files that have expired, again and again."""
+    while True:
+        try:
+            await blobs.sweep()
+        except FilesUnavailable as error:
+            log.warning("files that have expired stay for now", extra={"reason": str(error)})
+        await clock.sleep(_SWEEP_S)
 
 
 class _Ready:

@@ -152,11 +152,10 @@ class TestInADirectory(BlobsConformance):
     async def test_what_has_expired_and_what_a_dead_writer_left_is_swept(self) -> None:
         self.clock = ManualClock(now_ms=2_000_000_000_000)
         store = await self.open(StoreLimits())
-        shelf = DirectoryShelf(self.root, self.clock)
         gone, kept = await store.put("acme", b"x", ttl_s=10), await store.put("umbrella", b"y")
         (self.root / "data" / "acme" / ".file_dead").write_text("half")
         await self.clock.advance(11)
-        await shelf.sweep()
+        await store.sweep()
         assert self.left() == [kept.id, kept.id]
         with pytest.raises(NotFound):
             await store.stat("acme", gone.id)

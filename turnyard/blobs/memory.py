@@ -55,5 +55,8 @@ class MemoryShelf:
         sizes = [len(self._content[place]) for place in self._cards if place.folder == folder]
         return len(sizes), sum(sizes)
 
+    async def sweep(self) -> None:
+        """Do nothing: all of it goes with this process."""
+
     async def aclose(self) -> None:
         """Let go of nothing."""

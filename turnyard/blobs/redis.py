@@ -136,6 +136,9 @@ class RedisShelf:
                 files, size, at = files + len(alive), size + sum(entry[1] for entry in alive), at + _PAGE
         return files, size
 
+    async def sweep(self) -> None:
+        """Do nothing: the server takes away what has expired."""
+
     async def aclose(self) -> None:
         """Let go of nothing: the yard is its owner's."""
 

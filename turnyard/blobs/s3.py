@@ -168,6 +168,9 @@ class S3Shelf:
                 files, size = files + len(page), size + sum(entry["size"] for entry in page)
         return files, size
 
+    async def sweep(self) -> None:
+        """Do nothing: a lifecycle rule of the bucket takes away what has expired."""
+
     async def aclose(self) -> None:
         """Let go of nothing: connections end with the process."""
 

@@ -72,6 +72,10 @@ class Shelf(Protocol):
         """Return how many files there are in a folder, and their bytes together."""
         ...
 
+    async def sweep(self) -> None:
+        """Take away what has expired, of every folder, where nothing else does it."""
+        ...
+
     async def aclose(self) -> None:
         """Let go of connections."""
         ...
@@ -176,6 +180,14 @@ class FileStore:
         count = self._counts.get(place.folder)
         if count is not None:
             count.files, count.size = count.files - 1, count.size - ref.size
+
+    async def sweep(self) -> None:
+        """Take away what has expired, where the store does not do that by itself.
+
+        Raises:
+            FilesUnavailable: the store did not answer; the next sweep takes it.
+        """
+        await self._shelf.sweep()
 
     async def aclose(self) -> None:
         """Let go of connections."""
