@@ -95,4 +95,6 @@ async def _fitting(desk: Desk, where: tuple[int, str, str, str], body: dict[str,
     mark = hashlib.sha256(content).hexdigest()
     if facts.body is not None and facts.body.get("sha256") == mark:
         return facts.body
-    return await shown_body(body, Files(desk.blobs, facts.tenant), name=f"answer-{call}.txt") | {"sha256": mark}
+    # Another answer than the one that is there is refused: nothing of it is to be kept.
+    files = Files(desk.blobs, facts.tenant) if facts.body is None else None
+    return await shown_body(body, files, name=f"answer-{call}.txt") | {"sha256": mark}
