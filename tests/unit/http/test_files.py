@@ -97,13 +97,20 @@ async def test_what_is_over_a_limit_is_refused_however_it_comes_and_leaves_nothi
         while True:
             yield b"x" * 100_000
 
+    async def endless_form() -> AsyncIterator[bytes]:
+        yield b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+        for n in range(10_000):
+            assert n < 1_000, "it is read on and on"
+            yield b"x" * 100_000
+
     most = 2_500_000
     answers = [
         await http.post("/v1/files", content=b"x" * (most + 1)),
         await http.post("/v1/files", content=endless()),
         await http.post("/v1/files", files={"file": ("a", b"x" * (most + 1))}),
+        await http.post("/v1/files", content=endless_form(), headers={"content-type": "multipart/form-data; boundary=x"}),
     ]
-    assert [(a.status_code, a.json()["code"]) for a in answers] == [(413, "too-large")] * 3
+    assert [(a.status_code, a.json()["code"]) for a in answers] == [(413, "too-large")] * 4
     assert (await http.get("/v1/files")).json()["data"] == []
     for n in range(20):
         await put(http, b"%d" % n)
