@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conversation import Talk, talk
+from tests.integration.conversation import TENANT, Talk, talk
 from tests.integration.mcp.places import Place, http_server
 from tests.integration.mcp.yard_app import FAILING, write_app
 from tests.processes import Roles, roles
 from tests.servers import clean, redis_client, redis_url
+from turnyard.records.approvals import Decision
 from turnyard.records.log import RESULT
-from turnyard.state import agents
+from turnyard.state import agents, approvals
 from turnyard.testing import wait_until
 
 __all__ = ["clean", "redis_client", "redis_url", "roles", "talk"]
@@ -69,3 +70,32 @@ async def test_a_changed_list_is_seen_by_all_workers_and_a_broken_server_takes_n
         manifests = await agents.read_agents(talk.yard)
         assert has_no_secret(left.log(), right.log(), repr(manifests), *map(repr, await talk.log("s1")))
         assert sorted(manifests["left"].providers) == ["bad", "crm", "own"]
+
+
+@pytest.mark.spec("runner-37")
+async def test_a_call_that_people_allowed_of_a_tool_that_went_meanwhile_says_so(
+    talk: Talk, clean: str, roles: Roles, place: Place, tmp_path: Path
+) -> None:
+    place.has("change", "set_note", "set_other")
+    roles.dispatcher(clean)
+    app = write_app(tmp_path, "left", (place.raw("old"), {"prefix": "crm", "approval": ["set_*"], "env": place.env}))
+    roles.worker(clean, app, "--processes", "1")
+    jobs = [await talk.say(session, f"call crm_set_{session} hi", agent="left") for session in ("note", "other")]
+
+    async def asked() -> bool:
+        return len((await approvals.pending(talk.yard, TENANT)).items) == 2
+
+    await wait_until(asked, description="both calls to wait for people")
+    assert place.said(tool="set_note") == []
+    place.has("change", "set_other")
+    await told(talk, "s3", "call crm_change")
+    for one in (await approvals.pending(talk.yard, TENANT)).items:
+        assert one.tool.startswith("crm_set_")
+        assert (await approvals.decide(talk.yard, TENANT, one.id, Decision("allow", "u2"))).code == "accepted"
+
+    note, other = [(await talk.done(job)).output for job in jobs]
+    assert note is not None
+    assert "there is no tool 'crm_set_note' any more" in note["text"]
+    assert other is not None
+    assert other["text"] == "then: set_other: hi"
+    assert (len(place.said(tool="set_note")), len(place.said(tool="set_other"))) == (0, 1)
