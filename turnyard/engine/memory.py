@@ -61,10 +61,10 @@ class CallRow:
     decision: str | None = None
     decided: dict[str, Any] | None = None
     request: dict[str, Any] | None = None
+    ripe: dict[str, Any] | None = None
     answered: bool = False
     deadline_ms: int | None = None
     correlation: str | None = None
-    ripe: dict[str, Any] | None = None
 
     @property
     def only_wakes(self) -> bool:
@@ -362,5 +362,6 @@ class MemorySession:
 
     @property
     def next_due_ms(self) -> int | None:
-        """When the first of the delays that hold the turn is over; None when none does."""
-        return min((r.deadline_ms for r in self.waiting if r.only_wakes and r.deadline_ms is not None), default=None)
+        """When the first of what holds the turn by time alone is over: a delay, or a call that is ripe then; None when nothing does."""
+        timed = (r for r in self.waiting if r.only_wakes or (r.awaited and r.ripe is not None))
+        return min((r.deadline_ms for r in timed if r.deadline_ms is not None), default=None)

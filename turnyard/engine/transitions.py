@@ -208,10 +208,9 @@ def _park_row(s: MemorySession, row: CallRow, park: Park) -> None:
     if kind == "approval" and row.decision == "allow":
         s.settle(row, "error", dict(ASKED_TWICE))
         return
-    row.kind, row.state, row.request = kind, "parked", park.request
+    row.kind, row.state, row.request, row.ripe = kind, "parked", park.request, park.ripe
     row.deadline_ms = s.clock.now_ms() + park.deadline_ms
     row.awaited = row.awaited or park.awaited
-    row.ripe = park.ripe
     row.demoted = row.demoted or (park.task is not None and not park.awaited)
 
 

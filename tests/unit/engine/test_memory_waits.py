@@ -102,6 +102,20 @@ async def test_a_delay_beside_an_awaited_call_wakes_the_turn_when_both_are_over(
     assert begun(s).entries[-1].outcome == "result"
 
 
+@pytest.mark.parametrize("awaited", [True, False])
+async def test_a_ripe_call_has_its_result_when_its_time_is_over(*, awaited: bool) -> None:
+    s = fresh()
+    view = transitions.commit(s, begun(s, "hi"), Commit(append=(say(call("c1", "callback", awaited=awaited)),)))
+    answers = () if awaited else (Answer("c1", PLACEHOLDER),)
+    change = Commit(append=answers, park=(Park("c1", 5000, ripe=text("slept")),), ending="park" if awaited else "finish")
+    assert transitions.commit(s, view, change).ended
+    assert s.next_due_ms == (s.clock.now_ms() + 5000 if awaited else None)
+    await clock_of(s).advance(5)
+    assert s.expire() == ["c1"]
+    last = begun(s).entries[-1]
+    assert (last.call, last.outcome, last.body, last.aside) == ("c1", "result", text("slept"), not awaited)
+
+
 # -- questions
 
 
