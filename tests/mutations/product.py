@@ -253,4 +253,60 @@ OUTCOMES = [
         by="script_tick::test_a_dead_lifted_workers_other_task_is_unknown_at_once",
     ),
 ]
-MUTATIONS = [*OWNERS, *ORDER, *SLOTS, *TIME, *KEPT, *OUTCOMES]
+OUTSIDE = [
+    rule(
+        "a call that is ripe times out",
+        lua("lib/upkeep", "  if r.rp then\n", "  if false then\n"),
+        by="script_outside::test_a_ripe_call_has_its_result_when_its_time_is_over",
+    ),
+    rule(
+        "any number of answers may wait to be read",
+        lua("lib/answers", "  if unread(r) >= MOST_RAW then return {'inbox_full', 0, 'raw'} end\n", ""),
+        by="script_outside::test_the_same_answer_twice_is_kept_once_and_the_seventeenth_is_refused",
+    ),
+    rule(
+        "an answer that waits is kept again",
+        lua("lib/answers", "  if known_raw(r, digest, unread(r)) then return {'duplicate', 0, 'raw'} end\n", ""),
+        by="script_outside::test_the_same_answer_twice_is_kept_once_and_the_seventeenth_is_refused",
+    ),
+    rule(
+        "anybody puts a call off",
+        lua("lib/answers", "local own = r.tk == owner and r.tj == task", "local own = r.tk ~= nil"),
+        by="script_outside::test_a_late_word_that_a_call_is_not_done_changes_nothing",
+    ),
+    rule(
+        "anybody may say that nobody knows how a call ended",
+        lua("accept", "  if value == 'unknown' and not (r.tk == owner and r.tj == task) then return {'conflict', 0, r.o or ''} end\n", ""),
+        by="script_outside::test_that_nobody_knows_how_a_call_ended_is_said_by_its_own_task_alone",
+    ),
+    rule(
+        "what waited beside a call outlives its outcome",
+        lua("lib/rows", "  if r.wn or r.rp or r.pg then drop_beside(h, r) end\n", ""),
+        by="script_outside::test_what_waits_to_be_read_goes_when_the_call_ends_otherwise",
+    ),
+    rule(
+        "each look begins a polls time anew",
+        lua("begin_row", "  if mode == 'run' then\n", "  if true then\n    r.tm = r.tm or 3600000\n"),
+        by="script_outside::test_a_poll_goes_on_until_it_has_a_result_and_its_tries_count_deaths_alone",
+    ),
+    rule(
+        "a call that waits for its time is carried with whatever else is",
+        Edit("platforms/lifts.py", ' and r.kind == "lift" and _relays(r))', ' and r.kind == "lift")'),
+        by="script_outside::test_a_lift_of_the_same_session_does_not_hand_a_poll_out_early",
+    ),
+    rule(
+        "reports come from anybody",
+        lua("report", " or r.tk ~= ARGV[4] or r.tj ~= ARGV[5] then", " then"),
+        by="script_outside::test_what_a_task_reports_stands_beside_its_row_until_the_call_ends",
+    ),
+    rule(
+        "what a tool says is said again",
+        lua(
+            "accept",
+            "local function say(h, id, bucket, turn, m)\n  if seen(id, bucket) then return {'duplicate'} end\n",
+            "local function say(h, id, bucket, turn, m)\n",
+        ),
+        by="script_outside::test_what_a_tool_says_to_the_user_stands_in_the_log_once",
+    ),
+]
+MUTATIONS = [*OUTSIDE, *OWNERS, *ORDER, *SLOTS, *TIME, *KEPT, *OUTCOMES]

@@ -181,6 +181,36 @@ _EDITS = {
         "script_waiting::test_the_worker_of_a_call_it_let_go_of_dies_and_the_outcome_is_unknown",
         lua("lib/append", "  call('SADD', P .. 'w:' .. h.ow, call_member(h, r))\n", ""),
     ),
+    "long_again": script(
+        "script_waiting::test_an_idempotent_call_whose_worker_let_go_of_it_and_ends_is_run_again_as_a_lifted_one",
+        lua("lib/upkeep", "local repeats = r.i == 1 or", "local repeats = r.k == 'lift' and r.i == 1 or"),
+    ),
+    "not_early": script(
+        "script_outside::test_a_poll_is_handed_out_when_its_time_comes_and_not_when_it_is_parked",
+        lua("lib/outside", " or r.nb and NOW < r.nb then", " then"),
+    ),
+    "later_lives": script(
+        "script_outside::test_a_poll_goes_on_until_it_has_a_result_and_its_tries_count_deaths_alone",
+        lua("lib/answers", "r.lj, r.tr, r.tm = task, 1, nil", "r.lj, r.tr, r.tm = task, r.tr + 1, nil"),
+    ),
+    "raw_kept": script(
+        "script_outside::test_the_worker_that_reads_an_answer_dies_and_the_next_one_reads_the_same",
+        lua(
+            "begin_row", "  return {code, body_of", "  if mode == 'resolve' then r.wc = r.wc + 1 put_row(h, r) end\n  return {code, body_of"
+        ),
+    ),
+    "raw_wakes": script(
+        "script_outside::test_an_answer_is_read_by_a_task_and_what_that_says_is_the_result",
+        lua("lib/answers", "  if r.s == 'parked' and r.nb then relay(h, r) end\n", ""),
+    ),
+    "raw_left": script(
+        "script_outside::test_answers_are_read_in_order_one_task_at_a_time_until_one_is_final",
+        lua("lib/answers", "else put_off(h, r, after) end", "else r.nb = r.dl put_row(h, r) end"),
+    ),
+    "raw_parks": script(
+        "script_outside::test_an_answer_that_comes_before_the_call_is_parked_is_read_when_it_is",
+        lua("lib/append", "    put_off(h, r, more.af)\n", "    r.nb = r.dl\n"),
+    ),
     "state_fenced": script(
         "script_state::test_a_refused_commit_changes_nothing_not_even_the_state",
         lua("commit", "then return {'DIVERGED'} end\n", "then set(h, 'sb', 'x') return {'DIVERGED'} end\n"),

@@ -107,6 +107,15 @@ LIFTED = {
     "lift_rew": lifted(plan=[[m("m1", "li")]], hist=3, faults=("rewind",)),
     "lift_ask": lifted(plan=[[m("m1", "ll"), m("m2")]], faults=("lexpel", "expel")),
 }
+OUTSIDE = {
+    "poll": lifted(plan=[[m("m1", "po")]], budget=2, faults=("lcrash", "lose")),
+    "poll_c": lifted(plan=[[m("m1", "po"), m("m2")], [CANCEL]], faults=("lexpel", "timeout")),
+    "read": lifted(plan=[[m("m1", "cb")]], faults=("lcrash", "crash")),
+    "read_d": lifted(plan=[[m("m1", "cd"), m("m2")]], faults=("lexpel", "timeout")),
+    "read2": lifted(plan=[[m("m1", "cc")]], budget=0),
+    "read_c": lifted(plan=[[m("m1", "cb"), m("m2")], [CANCEL]], faults=("lose", "timeout")),
+    "long_i": lifted(plan=[[m("m1", "lx")]], faults=("crash", "expel")),
+}
 WAITING = {
     "collect": one(plan=[[c("m1"), c("m2"), c("m3")]], workers=("A",), faults=("beginby", "expel")),
     "collect_f": quiet(plan=[[m("m1", "tool", mode="follow_up"), c("m2"), c("m3"), m("m4")]]),
@@ -121,7 +130,7 @@ WAITING = {
     "long_t": one(plan=[[m("m1", "lot"), m("m2")], [CANCEL]], workers=("A",), faults=("expel",)),
     "pause_d": quiet(plan=[[c("m1"), m("m2", mode="follow_up")], [PAUSE]]),
 }
-CONFIGS: dict[str, Config] = {**ARRIVALS, **CALLS, **CANCELS, **FLEET, **LIFTED, **WAITING}
+CONFIGS: dict[str, Config] = {**ARRIVALS, **CALLS, **CANCELS, **FLEET, **LIFTED, **OUTSIDE, **WAITING}
 
 # Configurations that go wrong within a small search when the rule is off.
 BREAKS: dict[str, str] = {
@@ -176,6 +185,13 @@ BREAKS: dict[str, str] = {
     "cancel_all": "cancel_all",
     "retry_stays": "retry",
     "long_task": "long",
+    "long_again": "long_i",
+    "not_early": "poll",
+    "later_lives": "poll read",
+    "raw_kept": "read",
+    "raw_wakes": "read read_d",
+    "raw_left": "read",
+    "raw_parks": "read read_d",
     "state_fenced": "state expel2",
     "state_kept": "state two",
     "state_ends": "state",

@@ -152,6 +152,7 @@ class Twin:
             "beginby": lambda: self.mirror.past_begin_by(what),
             "overdue": lambda: self.mirror.cancel_overdue(what),
             "again": lambda: self.mirror.relay_due(self.shard, what),
+            "look": lambda: self.mirror.relay_due(self.shard, what),
             "tick_dead": lambda: self.mirror.expel(what, self.shard),
             "walk": lambda: self.mirror.expel(what, self.shard),
             "expel": lambda: self.mirror.expel(f"{what}{self.env['workers'][what]['inc']}", self.shard),

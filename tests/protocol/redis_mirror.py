@@ -11,7 +11,8 @@ from typing import Any
 import orjson
 import redis
 
-from tests.protocol.model import State
+from tests.protocol.actors.engine import LONG
+from tests.protocol.model import READ, State
 from turnyard.records.ids import session_key
 from turnyard.state.keys import Keys
 from turnyard.state.scripts import Library
@@ -29,6 +30,10 @@ KINDS = {
     "ln": ("lift", 1, 0),
     "ld": ("lift", 0, 1),
     "lo": ("plain", 0, 0),
+    "lx": ("plain", 0, 1),
+    "po": ("lift", 1, 0),
+    "cb": ("callback", 1, 0),
+    "cd": ("callback", 0, 0),
 }
 FAR = 10**7
 SUMMARY = "session/compaction"
@@ -85,6 +90,8 @@ class Mirror:
         kind = event["kind"]
         if kind == "user":
             return self._user(event)
+        if kind in ("raw", "later"):
+            return self._before_outcome(event, shard)
         if kind in ("outcome", "decision"):
             sid, store = self._where(shard, event["call"])
             owner = event.get("owner", "")
@@ -103,6 +110,13 @@ class Mirror:
         named = f"t{turn}" if kind == "cancel" and turn else ""
         how = [1, "all", int(bool(event.get("all")))]
         return self.run("accept", "control", self.key(event["sid"]), kind, event["id"], 1, named, *how)[0].decode()
+
+    def _before_outcome(self, event: State, shard: State) -> str:
+        sid, store = self._where(shard, event["call"])
+        said = event["value"] if event["kind"] == "raw" else {"after_ms": FAR if event["timed"] else None}
+        whose = [event.get("owner", ""), str(event.get("job", ""))]
+        args = [event["call"], event["kind"], orjson.dumps(said), "", *whose, ""]
+        return self.run("accept", "outcome", self.key(sid), store, *args)[0].decode()
 
     def introduce(self, sid: str) -> None:
         """Make the session known without a message, as the model starts with it."""
@@ -159,6 +173,7 @@ class Mirror:
         for entry in request["append"]:
             if entry["kind"] == "assistant":
                 named = [dict(zip(("k", "aw", "i"), KINDS[kind], strict=True), id=call) for call, kind in entry["calls"]]
+                named = [call | {"qn": "q"} if kind in READ else call for call, (_, kind) in zip(named, entry["calls"], strict=True)]
                 change["append"].append({"t": "say", "calls": named})
             elif entry["kind"] == "result":
                 change["append"].append({"t": "answer", "c": entry["call"], "o": entry["outcome"]})
@@ -183,8 +198,10 @@ class Mirror:
         return [int(eid.partition(b"-")[0]) for eid, fields in log if fields[b"t"].decode() in ENTRIES]
 
     def _parking(self, call: str, calls: State) -> list[Any]:
-        long = calls[call]["kind"] == "lo" and calls[call]["state"] == "started"
-        return [call, FAR, "", {"tk": "1"}] if long else [call, FAR, ""]
+        kind = calls[call]["kind"]
+        if kind in LONG and calls[call]["state"] == "started":
+            return [call, FAR, "", {"tk": "1"}]
+        return [call, FAR, "", {"af": FAR}] if kind == "po" else [call, FAR, ""]
 
     def _base(self, request: State) -> int:
         return request["lua_last"]

@@ -118,6 +118,9 @@ def _row(shard: State, row: State) -> dict[str, Any]:
         "task": [row["task"], str(row["tjob"])] if row["task"] else None,
         "tries": row["tries"],
         "relays": row["relays"],
+        "mode": row["mode"],
+        "off": row["off"] is not None,
+        "answers": [len(row["raws"]), row["read"]],
         "struck": bool(row.get("struck")),
         "jobs": list(row["jobs"]),
     }
@@ -238,6 +241,9 @@ def _redis_rows(mirror: Mirror, store: str) -> dict[str, Any]:
             "task": [r["tk"], r["tj"]] if r.get("tk") else None,
             "tries": r["tr"],
             "relays": r["re"],
+            "mode": r.get("mo"),
+            "off": r.get("nb") is not None,
+            "answers": [r.get("wn", 0) - r.get("wc", 0), r.get("wc", 0)],
             "struck": r.get("sk") == 1,
             "jobs": list(r["j"]),
         }

@@ -3,9 +3,23 @@
 import random
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from tests.protocol.actors import CALLS, FAULTY, Action, Config, Violation, act, copy, enabled, fingerprint, message, new_world, quiesce
+from tests.protocol.actors import (
+    CALLS,
+    FAULTY,
+    OUTSIDE,
+    Action,
+    Config,
+    Violation,
+    act,
+    copy,
+    enabled,
+    fingerprint,
+    message,
+    new_world,
+    quiesce,
+)
 from tests.protocol.model import Rules, State
 
 SIMPLE_CALLS = ("plain", "tool", "det", "aw", "ap", "tt", "ta", "aa", "at", "da", "re")
@@ -138,6 +152,18 @@ def random_config(rnd: random.Random) -> Config:
         hist=rnd.choice([0, 0, 0, 6]),
         approve=rnd.choice(["allow", "deny"]),
     )
+
+
+def random_outside(rnd: random.Random) -> Config:
+    """Return a random small deployment most of whose calls need their app's code again while they wait."""
+    config = random_config(rnd)
+    does = {event["mid"]: rnd.choice(tuple(OUTSIDE)) for queue in config.plan for event in queue if event["kind"] == "user"}
+    chosen = {mid for mid in does if rnd.random() < 0.7}
+    plan = [
+        [event | {"does": does[event["mid"]]} if event.get("mid") in chosen and event["kind"] == "user" else event for event in queue]
+        for queue in config.plan
+    ]
+    return replace(config, plan=plan, lifters=config.lifters or ("L",), hist=0)
 
 
 def random_event(rnd: random.Random, i: int, sids: list[str], sent: list[tuple[str, str]], *, simple: bool) -> State:

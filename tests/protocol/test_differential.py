@@ -13,17 +13,23 @@ import redis
 from tests.protocol.actors import Config
 from tests.protocol.configs import CONFIGS
 from tests.protocol.differential import Differs, walk
-from tests.protocol.search import random_config
+from tests.protocol.search import random_config, random_outside
 from turnyard.state import scripts
 
 WALKS = 1500 if os.environ.get("THOROUGH") else 100
 CHUNK = 25
+OUTSIDE_WALKS = 600 if os.environ.get("THOROUGH") else 25
 # Walks in which the two sides once differed.
 FOUND = (3314, 3373, 5184, 5288, 5341)
 
 # Where a random world meets the rule too seldom: a small one that lives of it.
 FOCUS = {
     "two tasks run one row": "lift_dup",
+    "a call is taken before its time": "poll",
+    "a task that is not done yet has died": "read",
+    "an answer hands its call out to nobody": "read",
+    "an answer that was there before is forgotten": "read",
+    "what a worker let go of goes with it": "long_i",
     "a yield keeps its marks": "two",
     "a cancelled turn claims": "interrupt",
     "a call that took its worker along is merely cancelled": "par3",
@@ -51,6 +57,11 @@ MUTATIONS = {
     "a commit keeps no state": ("  if a.state then set(h, 'sb', body(a.state) or '') end\n", ""),
     "a rollback leaves the turn's summary": (", ['session/compaction'] = true", ""),
     "a rollback reads from where the summary said": ("  if h.lb > 0 then set(h, 'lo:' .. h.ts, h.lb) end\n", ""),
+    "a call is taken before its time": (" or r.nb and NOW < r.nb then", " then"),
+    "a task that is not done yet has died": ("r.lj, r.tr, r.tm = task, 1, nil", "r.lj, r.tr, r.tm = task, r.tr + 1, nil"),
+    "an answer hands its call out to nobody": ("  if r.s == 'parked' and r.nb then relay(h, r) end\n", ""),
+    "an answer that was there before is forgotten": ("  if unread(r) > 0 then return relay(h, r) end\n", ""),
+    "what a worker let go of goes with it": ("local repeats = r.i == 1 or", "local repeats = r.k == 'lift' and r.i == 1 or"),
     "two tasks run one row": ("r.tk and not (r.tk == owner and r.tj == task) then", "false then"),
 }
 
@@ -67,6 +78,11 @@ def test_the_server_takes_every_step_the_model_takes(client: redis.Redis, chunk:
     for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):
         steps += len(walk(client, config(seed), seed, steps=90))
     assert steps > CHUNK
+
+
+def test_the_server_takes_every_step_the_model_takes_while_calls_wait_outside(client: redis.Redis) -> None:
+    steps = sum(len(walk(client, outside(seed), seed, steps=90)) for seed in range(OUTSIDE_WALKS))
+    assert steps > 10 * OUTSIDE_WALKS
 
 
 @pytest.mark.parametrize("seed", FOUND)
@@ -90,3 +106,7 @@ def test_a_rule_taken_out_of_the_lua_is_noticed(client: redis.Redis, name: str, 
 
 def config(seed: int) -> Config:
     return replace(random_config(random.Random(seed)), hist=0, events=False)
+
+
+def outside(seed: int) -> Config:
+    return replace(random_outside(random.Random(seed)), events=False)

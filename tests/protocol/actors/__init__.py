@@ -4,11 +4,12 @@ from tests.protocol.actors.actions import act
 from tests.protocol.actors.choices import FAULTY, enabled
 from tests.protocol.actors.drain import quiesce
 from tests.protocol.actors.invariants import check
-from tests.protocol.actors.world import CALLS, Action, Config, Event, Violation, copy, fingerprint, message, new_world, plan_more
+from tests.protocol.actors.world import CALLS, OUTSIDE, Action, Config, Event, Violation, copy, fingerprint, message, new_world, plan_more
 
 __all__ = [
     "CALLS",
     "FAULTY",
+    "OUTSIDE",
     "Action",
     "Config",
     "Event",

@@ -11,7 +11,7 @@ from tests.protocol.actors import lifters
 from tests.protocol.actors.choices import FAULTY, in_good_hands
 from tests.protocol.actors.engine import absorb, give_up, plan
 from tests.protocol.actors.invariants import check
-from tests.protocol.actors.world import Action, Violation, copy, fail, worker_id
+from tests.protocol.actors.world import ANSWERS, Action, Violation, copy, fail, worker_id
 from tests.protocol.model import Rules, State
 
 Perform = Callable[[State, State, Rules, Action], None]
@@ -86,8 +86,13 @@ def do_resume(shard: State, env: State, rules: Rules, action: Action) -> None:
 def do_vendor(shard: State, env: State, rules: Rules, action: Action) -> None:
     """The outside answers: a decision for an approval, a real result for anything else."""
     call = action[1]
-    env["tokens"][call] = "done"
     env["n"] += 1
+    if shard["calls"][call]["kind"] in model.READ:
+        value = ANSWERS[env["tokens"][call] == "half"]
+        env["tokens"][call] = "half" if value == ANSWERS[0] else "done"
+        model.accept(shard, rules, {"id": f"v{call}{value}", "kind": "raw", "call": call, "value": value})
+        return
+    env["tokens"][call] = "done"
     approval = shard["calls"][call]["kind"] == "ap"
     kind, value = ("decision", env["approve"]) if approval else ("outcome", "real")
     model.accept(shard, rules, {"id": "v" + call, "kind": kind, "call": call, "value": value, "n": env["n"]})

@@ -105,7 +105,7 @@ def lifted_choices(shard: State, env: State, out: list[Action]) -> None:
         if owner and not held(env, job, owner) and (may(env, "crash") or call_of(job) not in shard["calls"]):
             out.append(("arq_rerun", job))
     for call, row in shard["calls"].items():
-        if row["kind"] in LIFT and row["state"] == "parked" and row["outcome"] is None:
+        if row["kind"] in (*LIFT, *model.READ) and row["state"] == "parked" and row["outcome"] is None:
             row_choices(shard, env, call, out)
 
 
@@ -141,8 +141,11 @@ def row_choices(shard: State, env: State, call: str, out: list[Action]) -> None:
     """Add what time does to a parked lifted row."""
     row = shard["calls"][call]
     relaying = any(x[0] == call for x in shard["relay"])
-    if may(env, "timeout"):
+    if may(env, "timeout") and row["kind"] in LIFT:
         out.append(("timeout", call))
+    if row["off"]:
+        out += [("look", call)] if row["off"] == "time" else []
+        return
     if not row["task"] and [call, row["relays"]] not in shard["relay"] and lost_by_arq(env, f"{call}:{row['relays']}"):
         out.append(("again", call))
     elif env["rewound"] and not any(call_of(job) == call for job in env["arq"]) and not relaying and not row["task"]:
@@ -193,7 +196,7 @@ def token_choices(shard: State, env: State, out: list[Action]) -> None:
     """Add answers from outside to calls whose token is out, and their deadlines."""
     for call, state in env["tokens"].items():
         row = shard["calls"].get(call)
-        if state != "out" or row is None or row["state"] not in ("parked", "open", "started"):
+        if state not in ("out", "half") or row is None or row["state"] not in ("parked", "open", "started"):
             continue
         if row["kind"] == "ap" and row["state"] != "parked":
             continue

@@ -7,10 +7,11 @@ STARTED; one that somebody else marked has an unknown fate. Plain and parallel c
 from typing import Any
 
 from tests.protocol import model
-from tests.protocol.actors.world import CALLS, FOLDS, LIFT, WAITS
+from tests.protocol.actors.world import ASKS, FOLDS, LIFT, WAITS
 from tests.protocol.model import Rules, State
 
 Request = dict[str, Any]
+LONG = ("lo", "lx")
 
 
 def plan(env: State, rules: Rules, owner: str, sid: str, job: State) -> Request:
@@ -71,14 +72,14 @@ def plan_call(env: State, rules: Rules, job: State, request: Request, pending: l
     """Plan the first call that this worker can still move."""
     rows, call = job["rows"], live[0]
     row = rows[call]
-    plain = row["kind"] in ("tool", "par", "lo")
+    plain = row["kind"] in ("tool", "par", *LONG)
     waits = (rules.sequential and plain) or (rules.approved_waits and row["state"] == "allowed")
     before = pending[: pending.index(call)]
     if waits and any(other in job["parked"] for other in before):
         request["ending"] = "park"
     elif row["kind"] == "par":
         plan_parallel(env, job, request, pending, call)
-    elif row["kind"] == "lo":
+    elif row["kind"] in LONG:
         run_long(env, rules, job, request, pending, live)
     elif row["kind"] == "tool" or (row["kind"] == "ap" and row["state"] in ("allowed", "started")):
         if run_call(env, job, request, call):
@@ -133,7 +134,7 @@ def plan_rest(rules: Rules, job: State, request: Request, pending: list[str], li
     awaited = bool(request["parks"]) and not model.detached(rows[call])
     if len(live) > 1:
         following = rows[live[1]]
-        if rules.sequential and following["kind"] in ("tool", "par", "lo") and (awaited or job["parked"]):
+        if rules.sequential and following["kind"] in ("tool", "par", *LONG) and (awaited or job["parked"]):
             request["ending"] = "park"
         elif following["kind"] == "tool" and following["state"] == "open":
             request["start"] = live[1]
@@ -227,7 +228,7 @@ def calls_for(env: State, view: list[State], mid: str) -> list[list[str]]:
     """Return [call id, kind] of what the model asks for; a message that returns after a strike gets new ids."""
     again = sum(1 for entry in view if entry["kind"] == "user" and entry["mid"] == mid and entry.get("struck"))
     suffix = f"t{again}" if again else ""
-    return [[f"{mid}.{i}{suffix}", kind] for i, kind in enumerate(CALLS[env["does"][mid]])]
+    return [[f"{mid}.{i}{suffix}", kind] for i, kind in enumerate(ASKS[env["does"][mid]])]
 
 
 def absorb(worker: State, sid: str, answer: State, request: Request | None) -> None:

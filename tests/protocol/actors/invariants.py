@@ -161,6 +161,10 @@ def check_causes(shard: State, env: State) -> None:
         exact = not env["rewound"] and not by_job
         if exact and row["outcome"] == "cancelled" and f"{row['sid']}/{row['turn']}" not in [*env["cancels"], *shard["poisoned"]]:
             fail(f"call {call} of turn {row['turn']} cancelled by the cancel of another turn")
+        if row["kind"] == "lx" and row["outcome"] == "unknown" and row["state"] == "parked":
+            fail(f"{call} ends unknown although it may be repeated")
+        if row["tries"] - 1 > env["crashed"] and not env["rewound"]:
+            fail(f"{call} counts {row['tries'] - 1} deaths of {env['crashed']}")
         if row["tries"] > model.TRIES:
             fail(f"task of {call} relayed after {row['tries'] - 1} deaths")
 
@@ -175,6 +179,6 @@ def check_strikes(shard: State, env: State) -> None:
 def check_effects(shard: State, env: State) -> None:
     """No effect happens twice, lifted idempotent ones apart; a failover that loses writes is excused."""
     for call, count in env["effects"].items():
-        repeatable = call in shard["calls"] and shard["calls"][call]["kind"] in ("li", "ld")
+        repeatable = call in shard["calls"] and shard["calls"][call]["kind"] in ("li", "ld", *model.PUT_OFF)
         if count > 1 and not env["rewound"] and not repeatable:
             fail(f"effect {call} ran {count} times")

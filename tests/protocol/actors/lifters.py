@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from tests.protocol import model
 from tests.protocol.actors.choices import call_of, job_of
-from tests.protocol.actors.world import Action, lifter_id
+from tests.protocol.actors.world import ANSWERS, Action, fail, lifter_id
 from tests.protocol.model import Rules, State
 
 
@@ -17,6 +17,11 @@ def do_relay(shard: State, env: State, rules: Rules, action: Action) -> None:
     env["arq"].setdefault(f"{call}:{relay}", "")
     if action[0] == "relay":
         shard["relay"].pop(0)
+
+
+def do_look(shard: State, env: State, rules: Rules, action: Action) -> None:
+    """The time has come at which a call is to be looked at again."""
+    model.tick_relay(shard, rules, action[1])
 
 
 def do_again(shard: State, env: State, rules: Rules, action: Action) -> None:
@@ -40,8 +45,14 @@ def do_begin(shard: State, env: State, rules: Rules, action: Action) -> None:
     """A lifted task begins its row; refused, or with its reply lost, it ends at once."""
     name, job = action[1], action[2]
     call, relay = job.split(":")
+    row = shard["calls"].get(call)
+    early = row is not None and row["off"] is not None and row["task"] is None
+    came = row["raws"][0] if row is not None and row["raws"] else None
     answer = model.begin_row(shard, rules, call, int(relay), lifter_id(env, name))
+    if early and answer == "OK":
+        fail(f"{call} was taken before its time")
     if action[0] == "lbegin" and answer in ("OK", "ALREADY"):
+        env["came"][job] = came if row and row["mode"] == "resolve" else row["mode"] if row else None
         env["lifters"][name]["tasks"][job] = "begun"
     else:
         end_task(env, name, job)
@@ -57,7 +68,14 @@ def do_run(shard: State, env: State, rules: Rules, action: Action) -> None:
 def do_outcome(shard: State, env: State, rules: Rules, action: Action) -> None:
     """A lifted task reports its outcome."""
     name, job = action[1], action[2]
+    call, came = call_of(job), env["came"].get(job)
     env["n"] += 1
+    if came == ANSWERS[0] or (came == "poll" and env["looks"].get(call, 0) == 0):
+        env["looks"][call] = env["looks"].get(call, 0) + (came == "poll")
+        owner, number = lifter_id(env, name), int(job.split(":")[1])
+        model.accept(shard, rules, {"kind": "later", "call": call, "owner": owner, "job": number, "timed": came == "poll"})
+        end_task(env, name, job)
+        return
     event = {"id": "L" + job, "kind": "outcome", "call": call_of(job), "value": "real", "n": env["n"], "owner": lifter_id(env, name)}
     model.accept(shard, rules, event)
     end_task(env, name, job)
@@ -66,6 +84,7 @@ def do_outcome(shard: State, env: State, rules: Rules, action: Action) -> None:
 def end_task(env: State, name: str, job: str) -> None:
     """The task is over; arq forgets the job (keep_result is 0)."""
     env["lifters"][name]["tasks"].pop(job)
+    env["came"].pop(job, None)
     env["arq"].pop(job, None)
 
 
@@ -108,6 +127,7 @@ PERFORM: dict[str, Callable[[State, State, Rules, Action], None]] = {
     "relay": do_relay,
     "relay_twice": do_relay,
     "again": do_again,
+    "look": do_look,
     "arq_rerun": do_rerun,
     "lpick": do_pick,
     "lbegin": do_begin,

@@ -47,9 +47,22 @@ CALLS: dict[str, tuple[str, ...]] = {
     "lo": ("lo",),
     "lot": ("lo", "tool"),
 }
+# The same for calls that need their app's code again while they wait: polls, answers to be read, long calls that may be repeated.
+OUTSIDE: dict[str, tuple[str, ...]] = {
+    "po": ("po",),
+    "pt": ("po", "tool"),
+    "cb": ("cb",),
+    "cc": ("cb", "cb"),
+    "cd": ("cd",),
+    "cp": ("cd", "po"),
+    "lx": ("lx",),
+    "lxt": ("lx", "cb"),
+}
+ASKS = CALLS | OUTSIDE
 FOLDS = ("fo",)  # what lets the scripted worker sum up all that is older before it asks the model
 WAITS = {"re": "retry"}  # what the scripted worker waits for before it asks the model
-LIFT = ("li", "ln", "ld")
+LIFT = ("li", "ln", "ld", "po")
+ANSWERS = ("r1", "r2")  # what comes for a call whose answers are read: the first changes nothing, the second is final
 ALL_FAULTS = ("crash", "expel", "lose", "beginby", "timeout", "overdue", "rewind", "drain")
 DESTINATION = {"follow_up": "next", "collect": "collect", "later": "later"}
 
@@ -124,6 +137,8 @@ def new_world(config: Config) -> tuple[State, State]:
         "never": [],
         "waited": [],
         "longs": {},
+        "came": {},
+        "looks": {},
     }
     for name in config.workers:
         env["workers"][name] = {"inc": 0, "alive": True, "jobs": {}, "ver": (config.vers or {}).get(name, 0)}

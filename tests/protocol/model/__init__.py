@@ -7,7 +7,7 @@ from tests.protocol.model.begin import begin, claim, open_turn
 from tests.protocol.model.cancel import overtake, set_cancel, strike
 from tests.protocol.model.commit import commit
 from tests.protocol.model.dispatch import apply_event, dispatch
-from tests.protocol.model.lifted import TRIES, begin_row, task_dead, tick_relay
+from tests.protocol.model.lifted import PUT_OFF, READ, TRIES, begin_row, task_dead, tick_relay
 from tests.protocol.model.rules import FIXES, Rules
 from tests.protocol.model.state import (
     INF,
@@ -29,6 +29,8 @@ __all__ = [
     "FIXES",
     "INF",
     "MAX_COLLECT",
+    "PUT_OFF",
+    "READ",
     "TRIES",
     "WAKERS",
     "W_COLLECT",

@@ -5,15 +5,24 @@ queued: dispatch only wakes. A cancel is stamped with the turn that was open whe
 """
 
 from tests.protocol.model.cancel import clear_queues, leave_queue
-from tests.protocol.model.lifted import drop_task
+from tests.protocol.model.lifted import drop_task, keep_raw, let_go_of
 from tests.protocol.model.rules import Rules
 from tests.protocol.model.state import WAKERS, State, note_event, settle
 
 GONE, CONFLICT, ACCEPTED = 404, 409, 202
+BEFORE_OUTCOME = {"raw": keep_raw, "later": let_go_of}
 
 
 def accept(shard: State, rules: Rules, event: State) -> State:
     """Accept one event; return its code, with `dup` when it only repeats an earlier answer."""
+    before_outcome = BEFORE_OUTCOME.get(event["kind"])
+    if before_outcome:
+        return {"code": before_outcome(shard, rules, event)}
+    return accept_once(shard, rules, event)
+
+
+def accept_once(shard: State, rules: Rules, event: State) -> State:
+    """Accept an event that is known by its id."""
     if event.get("owner") and rules.lift_release and shard["calls"].get(event["call"], {}).get("task") == event["owner"]:
         drop_task(shard, event["call"])
     if event["id"] in shard["d"]:

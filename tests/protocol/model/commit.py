@@ -7,6 +7,7 @@ without a slot, yield goes back to the flow.
 
 from tests.protocol.model.begin import answer, claim
 from tests.protocol.model.cancel import cancel_parked, overtake, strike
+from tests.protocol.model.lifted import PUT_OFF, put_off
 from tests.protocol.model.rules import Rules
 from tests.protocol.model.state import (
     State,
@@ -28,6 +29,7 @@ from tests.protocol.model.state import (
 )
 
 LIFTED = ("li", "ln", "ld")
+LONG = ("lo", "lx")
 
 
 def commit(shard: State, rules: Rules, request: State, trace: list[State] | None = None) -> State:
@@ -145,7 +147,10 @@ def park_call(shard: State, rules: Rules, request: State, call: str) -> None:
     launchable = row["state"] in ("open", "started")
     if launchable and row["kind"] in LIFTED:
         offer_to_lane(shard, rules, head, call)
-    if row["kind"] == "lo" and row["state"] == "started":
+    if launchable and row["kind"] in PUT_OFF:
+        row["relays"] = 0
+        put_off(shard, rules, call, timed=row["kind"] == "po", left=rules.raw_parks)
+    if row["kind"] in LONG and row["state"] == "started":
         row["demoted"] = True
         if rules.long_task:
             row["task"], row["tjob"] = request["owner"], 1

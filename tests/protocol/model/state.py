@@ -6,7 +6,8 @@ A session's state and its membership in `ready`, `running` and `w` move together
 Names of the state, where they are not the protocol's own: head `store` is the session's current store and `tstore` the open
 turn's; `turn` is 0 when none is open; `step` is rev; `tver` the open turn's agent version, `state_of` its state; `low` is the seq
 per store from which a begin reads, `low_before` what it was before the turn's first summary, 0 for none. A row's `tries` counts deaths of its
-lifted task plus one, `relays` its enqueues, (`task`, `tjob`) who has begun it.
+lifted task in a row plus one, `off` what it is handed out for next while it is not ("time", "answer"), `mode` what its task came for,
+`raws` the answers that nobody has read, `read` how many were, `relays` its enqueues, (`task`, `tjob`) who has begun it.
 """
 
 from collections.abc import Sequence
@@ -88,12 +89,16 @@ def new_row(head: State, sid: str, kind: str) -> State:
         "turn": head["turn"],
         "kind": kind,
         "state": "open",
-        "awaited": kind in ("aw", "ap", "li", "ln", *WAKERS),
+        "awaited": kind in ("aw", "ap", "li", "ln", "po", "cb", *WAKERS),
         "task": None,
         "tries": 1,
         "relays": 1,
         "tjob": 0,
         "relayed": False,
+        "mode": None,
+        "off": None,
+        "raws": [],
+        "read": 0,
         "demoted": False,
         "outcome": None,
         "late": None,
@@ -138,7 +143,7 @@ def poisoned(head: State) -> bool:
 
 def detached(row: State) -> bool:
     """Tell whether the call was answered by a placeholder, its outcome to come later as a note."""
-    return row["demoted"] or row["kind"] in ("det", "ld")
+    return row["demoted"] or row["kind"] in ("det", "ld", "cd")
 
 
 def unanswered(log: Sequence[State]) -> list[str]:
