@@ -5,6 +5,10 @@ turnyard submit desk "refund order 7, 120 dollars" --session s1    # over 100: i
 turnyard approvals list
 turnyard approvals allow "$(turnyard approvals list --json | jq -r .id)" --user ann
 turnyard follow s1
+
+Who runs the yard may ask for more in turnyard.yaml, whatever the tools say:
+
+approvals: [{tools: ["close*"], approvers: ["boss"]}]
 """
 
 from datetime import timedelta
@@ -35,5 +39,15 @@ async def refund(ctx: ToolContext[None], order: str, amount: float) -> str:
     return f"{amount:g} dollars of order {order} are paid back" + (", as it was approved" if ctx.approved else "")
 
 
+@tool
+async def close_order(order: str) -> str:
+    """Close an order.
+
+    Args:
+        order: its number.
+    """
+    return f"order {order} is closed"
+
+
 app = App()
-desk = app.agent("desk", model="scripted:approvals.yaml", instructions="Be brief. Never promise money.", tools=[refund])
+desk = app.agent("desk", model="scripted:approvals.yaml", instructions="Be brief. Never promise money.", tools=[refund, close_order])

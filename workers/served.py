@@ -25,6 +25,7 @@ from turnyard.settings import load_settings
 from turnyard.state import agents, ingress
 from turnyard.state.log import read_entry
 from turnyard.tools.context import CallUrls
+from turnyard.tools.policy import Rule
 
 from .bench import Bench
 from .executor import Served, Turn
@@ -99,6 +100,7 @@ class Apps:
         deps: dict[str, Any] = {}
         for app in self.loaded:
             deps |= await stack.enter_async_context(app.running())
+        rules = _rules(self.settings)
         for _, agent in self.ours():
             options = agent.options
             models = await stack.enter_async_context(
@@ -118,8 +120,8 @@ class Apps:
                 say=_speaker(yard, clock),
             )
             box = await stack.enter_async_context(agent.toolbox(clock=clock).opened())
-            means = agent.means(models, Hands(agent.name, box, deps[agent.name], around), on_delta=feed.say)
-            table = agent.table(box, secret_hash=self._secret_hash)
+            means = agent.means(models, Hands(agent.name, box, deps[agent.name], around), on_delta=feed.say, rules=rules)
+            table = agent.table(box, secret_hash=self._secret_hash, rules=rules)
             decode = self._decoder(yard, agent.name, options.decode_state) if options.decode_state else None
             served[agent.name] = Served(serial=manifest.serial, table=table, means=means, decode_state=decode)
         return served
@@ -186,6 +188,20 @@ def _speaker(yard: Yard, clock: Clock) -> Say:
         await ingress.say(yard, head.get("tenant", ""), head.get("session", ""), text, event=event, turn=turn, call=call)
 
     return say
+
+
+def _rules(settings: Settings) -> tuple[Rule, ...]:
+    """Return what the operator says of calls that need approval."""
+    return tuple(
+        Rule(
+            tools=tuple(section.tools),
+            approvers=tuple(section.approvers),
+            expires_in_ms=int(section.expires_in.total_seconds() * 1000),
+            remember="session" if section.remember == "session" else None,
+            self_approve=section.self_approve,
+        )
+        for section in settings.approvals
+    )
 
 
 def _notifier(yard: Yard, agent: Agent) -> Notify:

@@ -50,7 +50,7 @@ def chat(
     async def talk(client: Client) -> None:
         who = agent or await _only_agent(client)
         say(f"{who} in session {name}. {HELP}.")
-        talking = Conversation(client, who, name, user=settings_of(config=config).client.user or me())
+        talking = Conversation(client, who, name, user=settings_of(config=config).client.user)
         await (talking.at_terminal() if sys.stdin.isatty() else talking.from_pipe())
 
     with_client(talk, url=url, key=key, config=config)
@@ -95,11 +95,12 @@ class Lines:
 class Conversation:
     """One session at one terminal."""
 
-    def __init__(self, client: Client, agent: str, session: str, *, user: str) -> None:
+    def __init__(self, client: Client, agent: str, session: str, *, user: str | None) -> None:
         self._client = client
         self._agent = agent
         self._session = session
-        self._deciding = Deciding(client, user)
+        self._user = user
+        self._deciding = Deciding(client, user or me())
 
     async def from_pipe(self) -> None:
         """Answer each line before the next is read."""
@@ -111,7 +112,7 @@ class Conversation:
                 await self._client.new(self._session)
                 continue
             # Done with its turn: a call that goes on in the background may take days, and the next line would wait for it.
-            handle = await self._client.submit(self._agent, text, session=self._session, complete_when="turn")
+            handle = await self._client.submit(self._agent, text, session=self._session, user=self._user, complete_when="turn")
             async for event in envelopes(handle.events()):
                 printer.show(event)
 
@@ -148,7 +149,7 @@ class Conversation:
         if await self._deciding.take(text):
             return
         try:
-            await self._client.submit(self._agent, text, session=self._session)
+            await self._client.submit(self._agent, text, session=self._session, user=self._user)
         except TurnyardError as error:
             say(f"not taken: {error}")
 

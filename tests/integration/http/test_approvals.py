@@ -21,6 +21,10 @@ from turnyard.lifecycle import FORBIDDEN, NOT_FOUND, OK, REFUSED, USAGE
 from turnyard.testing import wait_until
 
 EXAMPLE = ROOT / "examples" / "approvals.py"
+CONFIG = """
+approvals:
+  - {tools: ["close*"], approvers: ["boss"], expires_in: 10m}
+"""
 
 
 @dataclass
@@ -37,7 +41,9 @@ def yard(module_roles: Roles) -> Iterator[Yard]:
     with private_server() as redis:
         _, url = door(module_roles, redis)
         module_roles.dispatcher(redis)
-        module_roles.worker(redis, EXAMPLE, "--processes", "1")
+        config = module_roles.directory / "turnyard.yaml"
+        config.write_text(CONFIG)
+        module_roles.worker(redis, EXAMPLE, "--processes", "1", "--config", str(config))
         yield Yard(redis, url, module_roles)
         module_roles.end()
 
@@ -57,10 +63,10 @@ def fresh() -> str:
     return f"s-{secrets.token_hex(4)}"
 
 
-async def asked(client: Client, *, amount: int = 120, session: str | None = None) -> tuple[JobHandle, Approval]:
-    """Ask for a refund that is over the limit; the job and what it waits for."""
-    session = session or fresh()
-    job = await client.submit("desk", f"refund order 7, {amount} dollars", session=session, user="joe")
+async def asked(client: Client, text: str = "refund order 7, 120 dollars") -> tuple[JobHandle, Approval]:
+    """Ask for what needs approval; the job and what it waits for."""
+    session = fresh()
+    job = await client.submit("desk", text, session=session, user="joe")
 
     async def waiting() -> bool:
         return (await client.job(job.id)).data["state"] == "waiting"
@@ -108,6 +114,15 @@ async def test_an_approved_call_runs_and_until_then_nobody_says_it_was_refused(c
     resolved = next(e.data["data"] for e in events if e.event == "permission/resolved")
     assert (request["kind"], request["self_approve"], request["remember"]) == ("allow_deny", False, "session")
     assert (request["id"], resolved["id"], resolved["allow"], resolved["by"]) == (approval.id, approval.id, True, "ann")
+
+
+async def test_the_operator_s_rules_ask_whatever_the_tool_says(client: Client) -> None:
+    job, approval = await asked(client, "close order 7")
+    assert (approval.tool, approval.approvers, approval.self_approve, approval.remember) == ("close_order", ["boss"], False, None)
+    with pytest.raises(NotApprover):
+        await client.approvals.allow(approval.id, user="ann")
+    await client.approvals.allow(approval.id, user="boss")
+    assert "order 7 is closed" in (await job.result(timeout=30))["text"]
 
 
 async def test_what_is_under_the_limit_asks_nobody(client: Client) -> None:

@@ -91,3 +91,36 @@ def test_checking_an_app_finds_an_override_of_an_agent_that_is_not_there(
     monkeypatch.chdir(tmp_path / "hello")
     assert run(["config", "check", "app.py:app"]) == 3
     assert "agents.helo" in capsys.readouterr().err
+
+
+def test_checking_an_app_names_the_approval_rules_that_match_no_tool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    assert run(["init", str(tmp_path / "hello")]) == 0
+    rules = 'approvals: [{tools: ["add", "ord*"], approvers: ["ann"]}, {tools: ["refnd", "add"], approvers: []}]'
+    (tmp_path / "hello" / "turnyard.yaml").write_text(rules)
+    monkeypatch.chdir(tmp_path / "hello")
+    assert run(["config", "check", "app.py:app"]) == 0
+    said = capsys.readouterr().err
+    assert "approvals[1].tools: 'refnd' matches no tool" in said
+    assert said.count("warning") == 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "fault"),
+    [
+        ("{tools: [], approvers: [ann]}", "approvals[0].tools"),
+        ('{tools: [""], approvers: [ann]}', "approvals[0].tools[0]"),
+        ("{tools: [add]}", "approvals[0].approvers"),
+        ("{tools: [add], approvers: [ann], expires_in: 0s}", "more than zero"),
+        ("{tools: [add], approvers: [ann], remember: always}", "approvals[0].remember"),
+        ("{tools: [add], aprovers: [ann]}", "did you mean"),
+    ],
+)
+def test_a_rule_on_approvals_that_cannot_hold_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rule: str, fault: str
+):
+    (tmp_path / "turnyard.yaml").write_text(f"approvals: [{rule}]")
+    monkeypatch.chdir(tmp_path)
+    assert run(["config", "check"]) == 3
+    assert fault in capsys.readouterr().err
