@@ -1,7 +1,7 @@
 """A server that answers calls with tasks, as the extension `io.modelcontextprotocol/tasks` says: `python tasks_server.py http PORT`.
 
 The SDK's own server cannot answer so. What a task comes to is in a file named after the task's tool (`OUTCOMES/TOOL.json`,
-the fields of its state), read anew for each question; without the file it works on. What it was asked goes to `JOURNAL`.
+the fields of its state), read anew for each question; without the file it works on. While there is a file `slow`, questions are not answered. What it was asked goes to `JOURNAL`.
 """
 
 from __future__ import annotations
@@ -96,9 +96,10 @@ METHODS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 async def serve(request: Request) -> JSONResponse:
     message = await request.json()
     answer: dict[str, Any] = {"jsonrpc": "2.0", "id": message.get("id")}
-    if message["method"] == "tasks/get" and os.environ.get("SLOW_GET"):
-        get_task(message["params"])
-        await asyncio.Event().wait()
+    if message["method"] == "tasks/get":
+        note(asked=message["params"]["taskId"])
+        while (OUTCOMES / "slow").exists():  # noqa: ASYNC110 - the file is the test's
+            await asyncio.sleep(0.02)
     try:
         answer["result"] = METHODS[message["method"]](message.get("params") or {})
     except KeyError as error:

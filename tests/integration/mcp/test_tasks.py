@@ -120,15 +120,15 @@ async def test_a_server_that_is_away_is_asked_again_and_the_call_waits_on(place:
         await server.aclose()
 
 
-async def test_one_that_is_cancelled_while_it_is_looked_after_stops_the_task(place: Place) -> None:
-    with http_server(place, TASKS, env={"SLOW_GET": "1"}) as url:
-        async with tools_of(url) as tools:
-            looking = asyncio.ensure_future(look(tools["render"], (await left(tools["render"])).state, ToolContext.fake()))
-            await wait_until(lambda: place.said(get="render-1") != [], description="the task to be asked about")
-            looking.cancel()
-            await asyncio.wait({looking})
-            assert looking.cancelled()
-        await wait_until(lambda: place.said(cancel="render-1") != [], description="the task to be stopped")
+async def test_one_that_is_cancelled_while_it_is_looked_after_stops_the_task(url: str, place: Place) -> None:
+    (place.directory / "slow").touch()
+    async with tools_of(url) as tools:
+        looking = asyncio.ensure_future(look(tools["render"], (await left(tools["render"])).state, ToolContext.fake()))
+        await wait_until(lambda: place.said(asked="render-1") != [], description="the task to be asked about")
+        looking.cancel()
+        await asyncio.wait({looking})
+        assert looking.cancelled()
+    await wait_until(lambda: place.said(cancel="render-1") != [], description="the task to be stopped")
 
 
 @pytest.mark.timeout(300)
