@@ -257,17 +257,17 @@ OUTSIDE = [
     rule(
         "a call that is ripe times out",
         lua("lib/upkeep", "  if r.rp then\n", "  if false then\n"),
-        by="script_outside::test_a_ripe_call_has_its_result_when_its_time_is_over",
+        by="script_reports::test_a_ripe_call_has_its_result_when_its_time_is_over",
     ),
     rule(
         "any number of answers may wait to be read",
         lua("lib/answers", "  if unread(r) >= MOST_RAW then return {'inbox_full', 0, 'raw'} end\n", ""),
-        by="script_outside::test_the_same_answer_twice_is_kept_once_and_the_seventeenth_is_refused",
+        by="script_answers::test_the_same_answer_twice_is_kept_once_and_the_seventeenth_is_refused",
     ),
     rule(
         "an answer that waits is kept again",
         lua("lib/answers", "  if known_raw(r, digest, unread(r)) then return {'duplicate', 0, 'raw'} end\n", ""),
-        by="script_outside::test_the_same_answer_twice_is_kept_once_and_the_seventeenth_is_refused",
+        by="script_answers::test_the_same_answer_twice_is_kept_once_and_the_seventeenth_is_refused",
     ),
     rule(
         "anybody puts a call off",
@@ -277,12 +277,12 @@ OUTSIDE = [
     rule(
         "anybody may say that nobody knows how a call ended",
         lua("accept", "  if value == 'unknown' and not (r.tk == owner and r.tj == task) then return {'conflict', 0, r.o or ''} end\n", ""),
-        by="script_outside::test_that_nobody_knows_how_a_call_ended_is_said_by_its_own_task_alone",
+        by="script_reports::test_that_nobody_knows_how_a_call_ended_is_said_by_its_own_task_alone",
     ),
     rule(
         "what waited beside a call outlives its outcome",
         lua("lib/rows", "  if r.wn or r.rp or r.pg then drop_beside(h, r) end\n", ""),
-        by="script_outside::test_what_waits_to_be_read_goes_when_the_call_ends_otherwise",
+        by="script_answers::test_what_waits_to_be_read_goes_when_the_call_ends_otherwise",
     ),
     rule(
         "each look begins a polls time anew",
@@ -297,7 +297,7 @@ OUTSIDE = [
     rule(
         "reports come from anybody",
         lua("report", " or r.tk ~= ARGV[4] or r.tj ~= ARGV[5] then", " then"),
-        by="script_outside::test_what_a_task_reports_stands_beside_its_row_until_the_call_ends",
+        by="script_reports::test_what_a_task_reports_stands_beside_its_row_until_the_call_ends",
     ),
     rule(
         "what a tool says is said again",
@@ -306,7 +306,7 @@ OUTSIDE = [
             "local function say(h, id, bucket, turn, m)\n  if seen(id, bucket) then return {'duplicate'} end\n",
             "local function say(h, id, bucket, turn, m)\n",
         ),
-        by="script_outside::test_what_a_tool_says_to_the_user_stands_in_the_log_once",
+        by="script_reports::test_what_a_tool_says_to_the_user_stands_in_the_log_once",
     ),
 ]
 MUTATIONS = [*OUTSIDE, *OWNERS, *ORDER, *SLOTS, *TIME, *KEPT, *OUTCOMES]

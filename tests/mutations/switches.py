@@ -194,21 +194,21 @@ _EDITS = {
         lua("lib/answers", "r.lj, r.tr, r.tm = task, 1, nil", "r.lj, r.tr, r.tm = task, r.tr + 1, nil"),
     ),
     "raw_kept": script(
-        "script_outside::test_the_worker_that_reads_an_answer_dies_and_the_next_one_reads_the_same",
+        "script_answers::test_the_worker_that_reads_an_answer_dies_and_the_next_one_reads_the_same",
         lua(
             "begin_row", "  return {code, body_of", "  if mode == 'resolve' then r.wc = r.wc + 1 put_row(h, r) end\n  return {code, body_of"
         ),
     ),
     "raw_wakes": script(
-        "script_outside::test_an_answer_is_read_by_a_task_and_what_that_says_is_the_result",
+        "script_answers::test_an_answer_is_read_by_a_task_and_what_that_says_is_the_result",
         lua("lib/answers", "  if r.s == 'parked' and r.nb then relay(h, r) end\n", ""),
     ),
     "raw_left": script(
-        "script_outside::test_answers_are_read_in_order_one_task_at_a_time_until_one_is_final",
+        "script_answers::test_answers_are_read_in_order_one_task_at_a_time_until_one_is_final",
         lua("lib/answers", "else put_off(h, r, after) end", "else r.nb = r.dl put_row(h, r) end"),
     ),
     "raw_parks": script(
-        "script_outside::test_an_answer_that_comes_before_the_call_is_parked_is_read_when_it_is",
+        "script_answers::test_an_answer_that_comes_before_the_call_is_parked_is_read_when_it_is",
         lua("lib/append", "    put_off(h, r, more.af)\n", "    r.nb = r.dl\n"),
     ),
     "state_fenced": script(

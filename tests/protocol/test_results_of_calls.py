@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from tests.protocol.broken import Broken, snaps
@@ -217,6 +219,34 @@ async def test_settling_a_closed_call_changes_nothing_and_says_so_and_the_same_o
     assert await scene.state() == "idle"
 
 
+@pytest.mark.spec("runner-32")
+@pytest.mark.parametrize("comes", ["idle", "busy", "twice", "late"])
+async def test_a_lifted_result_is_merged_once_together_with_what_else_waits(scene: Scene, comes: str) -> None:
+    owner, lifter = await scene.worker(), await scene.worker(role="lifted")
+    view, (made,), tool = await with_detached(scene, owner, 1, "lift")
+    assert (await scene.begin_row(view, made.id, owner=lifter)).code == "OK"
+    store, done = view.store, Commit(append=(Answer(tool.id, "result", OK),), claim=True)
+    if comes != "busy":
+        await scene.reply(await scene.commit(view, done))
+    if comes == "late":
+        await scene.pass_ms(DAY_MS + 1)
+        await scene.tick(parts="d")
+    await scene.notice("the disk is full")
+    codes = [(await scene.outcome(store, made.id, owner=lifter, task="task-1")).code for _ in range(2 if comes == "twice" else 1)]
+    assert codes == ["accepted", "duplicate"][: len(codes)]
+    await scene.say("and now?")
+    await scene.dispatch()
+    view = await scene.commit(view, done) if comes == "busy" else await scene.start(owner)
+    told = [w for w in shown(view)[3:] if not w.endswith((":placeholder", f"{tool.id}:result")) and w != "=bye"]
+    first = [f"{made.id}:timeout"] if comes == "late" else []
+    assert [w for w in told if made.id in w] == [*first, f"{made.id}:result"]
+    assert {"!the disk is full", "and now?"} < set(told)
+    assert view.entries[-1].body.get("text") == "and now?"
+    await scene.reply(view)
+    await scene.dispatch()
+    assert (await scene.state(), (await scene.head())["ep"]) == ("idle", "1" if comes == "busy" else "2")
+
+
 BROKEN: dict[str, Broken] = {
     "results wake a running turn": (
         test_the_result_of_a_child_reaches_a_parent_that_is_busy_for_half_an_hour_and_disturbs_nothing,
@@ -225,6 +255,14 @@ BROKEN: dict[str, Broken] = {
     "a result goes to the current history": (
         test_the_result_of_a_turn_that_is_over_goes_to_the_history_that_made_the_call_and_names_it,
         *("put(h, {k = 'note', c = e.c, o = r.o, st = e.st,", "put(h, {k = 'note', c = e.c, o = r.o, st = tostring(h.so),"),
+    ),
+    "a lifted result that comes twice is merged twice": (
+        partial(test_a_lifted_result_is_merged_once_together_with_what_else_waits, comes="twice"),
+        *("  elseif r.o then\n    put_row(h, r)\n    local first", "  elseif false then\n    local first"),
+    ),
+    "a late result is lost": (
+        partial(test_a_lifted_result_is_merged_once_together_with_what_else_waits, comes="late"),
+        *("if (r.o == 'unknown' or r.o == 'timeout') and not r.la and", "if false and"),
     ),
     "a closed call is settled again": (
         test_settling_a_closed_call_changes_nothing_and_says_so_and_the_same_outcome_again_is_fine,
