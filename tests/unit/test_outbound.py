@@ -292,7 +292,7 @@ async def test_an_answer_that_takes_too_long_is_given_up(said: bytes) -> None:
         await reader.read()
 
     async with serving(answer) as port:
-        patient = Rules(networks=("127.0.0.0/8",), ports=frozenset({port}), http=True)
+        patient = Rules(networks=("127.0.0.0/8",), ports=frozenset({port}), http=True, timeout_s=1.0)
         async with open_client(patient) as http:  # which would go on as long as a byte comes now and then
             with pytest.raises(OutboundFailed, match="no complete answer"):
                 await fetch(http, "GET", f"http://127.0.0.1:{port}/", rules=replace(patient, timeout_s=0.05))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -189,16 +190,15 @@ async def test_a_model_sleeps_without_anybody_waiting_with_it() -> None:
         assert (await outcome(sleep, seconds=wrong))[1]
 
 
-async def test_a_model_sleeps_without_anybody_waiting_with_it_and_wakes_when_the_time_is_over() -> None:
+async def test_a_model_sleeps_until_its_time_is_over() -> None:
     clock = ManualClock()
     talk = App().agent("a", model=ScriptedModel([[call("sleep", seconds=90)], "awake"]), tools=[sleep]).local(clock=clock)
-    result = await talk.prompt("wait a little")
-    assert (result.state, [parked.tool for parked in result.parked]) == ("waiting", ["sleep"])
-    await clock.advance(91)
-    await talk.expire()
-    results = [(entry.outcome, entry.body["content"]) for entry in talk.entries if entry.type == RESULT]
-    assert results == [("result", "0:01:30 are over")]
-    assert talk.messages[-1].text == "awake"
+    running = asyncio.ensure_future(talk.prompt("wait a little"))
+    await clock.advance(89)
+    assert [parked.tool for parked in talk.parked] == ["sleep"]
+    await clock.advance(1)
+    result = await running
+    assert (result.state, result.text, result.calls[0].content) == ("succeeded", "awake", "0:01:30 are over")
 
 
 async def test_what_was_said_stands_in_the_session_and_the_model_does_not_read_it() -> None:
