@@ -70,8 +70,16 @@ class Rules:
     policies: Sequence[Policy] = ()
 
     def concern(self, tools: Sequence[AnyTool], *, dynamic: bool) -> bool:
-        """Tell whether a call may ever come to anything but leave. With `dynamic` tools come and go, so that nobody knows which."""
-        if self.policies or self.names != NameFilter() or any(one.approval is not False for one in tools):
+        """Tell whether a call may ever come to anything but leave. With `dynamic` tools come and go, so that nobody knows which.
+
+        A question is shown to people as the model wrote it, so what it says is looked at first.
+        """
+        if (
+            any(one.kind == "question" for one in tools)
+            or self.policies
+            or self.names != NameFilter()
+            or any(one.approval is not False for one in tools)
+        ):
             return True
         return dynamic or any(rule.matches(one.name) for rule in self.operator for one in tools)
 
@@ -113,7 +121,10 @@ class Judge:
         policies = [
             await _said(policy, ctx, ToolCall(tool.name, deepcopy(given.value), tool, ctx.call_id)) for policy in self.rules.policies
         ]
-        return merged([own, *verdicts, *policies], granted=tool.name in grants(view))
+        said = [own, *verdicts, *policies]
+        if tool.kind == "question":  # nobody is asked whether somebody may be asked
+            said = [one for one in said if not isinstance(one, Ask)]
+        return merged(said, granted=tool.name in grants(view))
 
     def _context(self, view: TurnView, call: AskedCall, index: int, tool: AnyTool) -> ToolContext[Any]:
         """Return the context of a call; one that was approved is known by its own id."""

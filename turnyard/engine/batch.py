@@ -318,7 +318,8 @@ def _park(batch: Batch, call: OpenCall, parked: Parked | None) -> Park:
 def _asking(batch: Batch, call: OpenCall) -> Park:
     """Return the park of a call that waits for people."""
     if call.row.kind == "question":
-        request = question_of(call.name, call.args, expires_in_ms=call.body.get("expires_in_ms") or DAY_MS)
+        fact = batch.facts.fact(call.name) or _UNASKED
+        request = question_of(call.name, call.args, expires_in_ms=call.body.get("expires_in_ms") or fact.timeout_ms or DAY_MS)
     else:
         request = request_of(call.name, call.args, call.body.get("approval") or {}, approval_ms=batch.facts.approval_ms)
     return Park(call.id, request["expires_in_ms"], awaited=True, request=request)

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from tests.unit.tools.http_server import Asked, Server, response, running
-from turnyard import App, ConfigError, ToolContext, secret
+from turnyard import App, Ask, ConfigError, ToolContext, secret
 from turnyard.app.calls import read_outcome
 from turnyard.fence import MemoryGate, read_claim
 from turnyard.records.log import RESULT, SENT
@@ -224,6 +224,25 @@ async def test_a_question_waits_for_the_user_and_its_answer_is_the_calls_result(
     result = await talk.resolve(parked, "red")
     assert (result.state, result.text) == ("succeeded", "red it is")
     assert [entry.body["content"] for entry in talk.entries if entry.type == RESULT] == ["red"]
+
+
+async def test_a_question_that_is_none_is_refused_and_nobody_is_asked_whether_somebody_may_be_asked() -> None:
+    app = App()
+
+    @app.policy
+    async def ask_always(ctx: Any, call: Any) -> Ask:
+        del ctx, call
+        return Ask("out of hours")
+
+    model = ScriptedModel([[call("ask_user", prompt="", options=[])], [call("ask_user", prompt="Which?")], "red it is"])
+    talk = app.agent("a", model=model, tools=[asking(expires_in=60)]).local()
+    result = await talk.prompt("paint it")
+    assert [(parked.kind, parked.args) for parked in result.parked] == [("question", {"prompt": "Which?"})]
+    assert (result.calls[0].content or "").startswith("ask_user was not run: prompt: String should have at least 1 character")
+    (row,) = [row for row in talk.memory.rows.values() if row.kind == "question" and row.request]
+    assert row.request is not None
+    assert (row.request["reason"], row.request["expires_in_ms"]) == ("Which?", 60_000)
+    assert (await talk.resolve(result.parked[0], "red")).text == "red it is"
 
 
 def test_a_question_stands_as_long_as_the_author_says() -> None:
