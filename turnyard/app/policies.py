@@ -29,6 +29,7 @@ from turnyard.tools.tool import Tool
 
 if TYPE_CHECKING:
     from turnyard.app.calls import Hands
+    from turnyard.settings.sections import ApprovalSection
 
 AnyTool = Tool[..., Any]
 Policy = Callable[[Any, Any], Awaitable[Verdict] | Verdict]
@@ -59,6 +60,20 @@ def checked_policy(policy: object) -> Policy:
     if not callable(policy):
         raise ConfigError(f"policy {policy!r} is no function; put @app.policy above a def of (ctx, call)")
     return cast("Policy", policy)
+
+
+def operator_rules(sections: Sequence[ApprovalSection]) -> tuple[Rule, ...]:
+    """Return the operator's rules as the settings say them."""
+    return tuple(
+        Rule(
+            tools=tuple(one.tools),
+            approvers=tuple(one.approvers),
+            expires_in_ms=round(one.expires_in.total_seconds() * 1000),
+            remember="session" if one.remember == "session" else None,
+            self_approve=one.self_approve,
+        )
+        for one in sections
+    )
 
 
 @dataclass(frozen=True, slots=True)
