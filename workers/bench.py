@@ -10,6 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from turnyard.app.calls import time_of
+from turnyard.app.hooks import after_tool, before_tool
+from turnyard.app.policies import ToolCall
+from turnyard.errors import HookFailed
 from turnyard.fence import lifted_fence
 from turnyard.tools.context import ToolContext
 from turnyard.tools.later import NotYet, look, read_body
@@ -47,16 +50,27 @@ class Bench:
             missing = f"this worker has no tool {start.name} of agent {start.agent}; it serves {', '.join(self.agents)}"
             return ToolOutcome(missing, is_error=True)
         ctx = _context(hands, task, start, wires)
-        done = await _done(tool, start, ctx)
+        done = await _done(hands, tool, start, ctx)
         return done if isinstance(done, NotYet) else await hands.shown(start.tenant, start.name, task.call, done)
 
 
-async def _done(tool: AnyTool, start: RowStart, ctx: ToolContext[Any]) -> ToolOutcome | NotYet:
+async def _done(hands: Hands, tool: AnyTool, start: RowStart, ctx: ToolContext[Any]) -> ToolOutcome | NotYet:
+    """Do it between the app's hooks. One that raises is the call's error: the turn that made it goes on without it."""
+    call = ToolCall(tool.name, start.args or {}, tool, ctx.call_id)
+    try:
+        given = await before_tool(hands.hooks, ctx, call) if start.mode == "run" else call.args
+        done = await _brought(tool, start, given, ctx)
+        return done if isinstance(done, NotYet) else await after_tool(hands.hooks, ctx, call, done)
+    except HookFailed as error:
+        return ToolOutcome(error.answer, is_error=True)
+
+
+async def _brought(tool: AnyTool, start: RowStart, args: dict[str, Any], ctx: ToolContext[Any]) -> ToolOutcome | NotYet:
     if start.mode == "resolve":
         return await read_body(tool, str((start.raw or {}).get("content", "")), ctx)
     if start.mode == "poll":
         return await look(tool, (start.request or {}).get("state"), ctx)
-    outcome = await run_tool(tool, start.args or {}, ctx)
+    outcome = await run_tool(tool, args, ctx)
     if outcome.park is None:
         return outcome
     if outcome.park.poll is not None:

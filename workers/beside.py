@@ -12,7 +12,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from turnyard.engine.effects import Parked, ToolResult
+from turnyard.engine.effects import Failure, Parked, ToolResult
 
 from .telling import Errand, Teller
 
@@ -143,6 +143,8 @@ def _outcome(detached: Detached) -> tuple[str, dict[str, Any]]:
         log.error("a call beside its turn failed", exc_info=error, extra={"call": detached.call})
         return "unknown", {}
     result = body.result()
+    if isinstance(result, Failure):  # of a hook; its turn goes on without it
+        return "error", {"content": result.answer or result.message, "is_error": True}
     if not isinstance(result, ToolResult):
         what = "cannot park" if isinstance(result, Parked) else "can ask nobody any more: it is to ask before it does anything"
         return "error", {"content": f"{detached.name} went on beside its turn and {what}", "is_error": True}

@@ -315,7 +315,7 @@ def _with_tokens(turn: Turn, view: TurnView, change: Commit) -> Commit:
         return change
     kinds = {row.call: row.kind for row in view.rows}
     kinds |= {call.id: call.kind for part in change.append if isinstance(part, Say) for call in part.calls}
-    tokens = tuple((call, turn.token(call)[1]) for call in change.start if kinds[call] == "callback")
+    tokens = tuple((call, turn.token(call)[1]) for call in change.start if kinds[call] in ("callback", "approval"))
     return replace(change, tokens=tokens) if tokens else change
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from turnyard.app import load_app
 from turnyard.app.calls import Hands, Surroundings
 from turnyard.app.models import open_models
+from turnyard.app.policies import operator_rules
 from turnyard.backoff import Backoff
 from turnyard.blobs import open_blobs
 from turnyard.errors import ConfigError, StoreUnavailable
@@ -25,7 +26,6 @@ from turnyard.settings import load_settings
 from turnyard.state import agents, ingress
 from turnyard.state.log import read_entry
 from turnyard.tools.context import CallUrls
-from turnyard.tools.policy import Rule
 
 from .bench import Bench
 from .executor import Served, Turn
@@ -100,7 +100,7 @@ class Apps:
         deps: dict[str, Any] = {}
         for app in self.loaded:
             deps |= await stack.enter_async_context(app.running())
-        rules = _rules(self.settings)
+        rules = operator_rules(self.settings.approvals)
         for _, agent in self.ours():
             options = agent.options
             models = await stack.enter_async_context(
@@ -173,7 +173,7 @@ class Apps:
                 box = await stack.enter_async_context(agent.toolbox().opened())
                 more: dict[str, Any] = {"blobs": blobs, "output_bytes": agent.options.limits.output_bytes}
                 around = Surroundings(version=agent.manifest().version, notify=_notifier(yard, agent), say=_speaker(yard, clock), **more)
-                found[agent.name] = Hands(agent.name, box, deps[agent.name], around)
+                found[agent.name] = Hands(agent.name, box, deps[agent.name], around, agent.home.hooks)
         return Bench(found)
 
 
@@ -188,20 +188,6 @@ def _speaker(yard: Yard, clock: Clock) -> Say:
         await ingress.say(yard, head.get("tenant", ""), head.get("session", ""), text, event=event, turn=turn, call=call)
 
     return say
-
-
-def _rules(settings: Settings) -> tuple[Rule, ...]:
-    """Return what the operator says of calls that need approval."""
-    return tuple(
-        Rule(
-            tools=tuple(section.tools),
-            approvers=tuple(section.approvers),
-            expires_in_ms=int(section.expires_in.total_seconds() * 1000),
-            remember="session" if section.remember == "session" else None,
-            self_approve=section.self_approve,
-        )
-        for section in settings.approvals
-    )
 
 
 def _notifier(yard: Yard, agent: Agent) -> Notify:

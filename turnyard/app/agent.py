@@ -238,14 +238,14 @@ class Agent:
         async def stopping(view: TurnView, effect: AskHooks, messages: Sequence[dict[str, Any]]) -> HookAnswer | Failure:
             return await ask_stopping(self.home.hooks.at("turn_stopping"), self._context(view, hands.deps), effect, messages)
 
-        box = hands.toolbox
+        box, hands = hands.toolbox, replace(hands, hooks=self.home.hooks)
         prepare = preparer(self.home.checks, lambda view: self._context(view, hands.deps))
         settings, show = self._model_settings(), self.registry.shown
         more: dict[str, Any] = {"stopping": stopping, "builder": self._builder(models), "reader": read_entry_spec()}
         more["cuts_repetition"] = self.options.limits.loop_guard
         more |= {"look_up": box.look_up, "bounded": hands.bounded}
         more["strategy"] = self.options.strategy
-        more["layers"] = layers(self.home.hooks, lambda view: self._context(view, hands.deps), hands)
+        more["layers"] = layers(self.home.hooks, lambda view: self._context(view, hands.deps))
         judged = self._rules(rules)
         more["judge"] = None if judged is None else Judge(judged, hands)
         return Means(models, hands.run, instruct, box.offer, settings, on_delta, prepare, show, **more)

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
+from turnyard.app.hooks import Hooks, after_tool, before_tool
+from turnyard.app.policies import ToolCall
 from turnyard.app.toolbox import Toolbox
-from turnyard.engine.effects import READ_ENTRY, AskApproval, Parked, RunTool, ToolResult
+from turnyard.engine.effects import READ_ENTRY, AskApproval, Failure, Parked, RunTool, ToolResult
 from turnyard.engine.middleware import Ran
 from turnyard.engine.stubs import Stretch, read_arguments, read_entry
-from turnyard.errors import NotFound, TurnyardError
+from turnyard.errors import HookFailed, NotFound, TurnyardError
 from turnyard.fence import turn_fence
 from turnyard.ports import Blobs
 from turnyard.records.commit import Row, TurnView
@@ -105,12 +107,13 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class Hands:
-    """Run the calls of one agent's turns. `deps` is what the app's lifespan yielded."""
+    """Run the calls of one agent's turns. `deps` is what the app's lifespan yielded, `hooks` are the app's."""
 
     agent: str
     toolbox: Toolbox
     deps: Any
     around: Surroundings = field(default_factory=Surroundings)
+    hooks: Hooks = field(default_factory=Hooks)
 
     async def run(self, view: TurnView, effect: RunTool) -> Ran:
         """Run one call; never raises, except CancelledError when this task is cancelled, and it gives no result."""
@@ -122,7 +125,7 @@ class Hands:
         ctx = self.context(view, effect.row, effect.key, tool)
         if tool.lift_after is not None and self.around.detach is not None:
             return await self._for_a_while(view, effect, tool, ctx)
-        return read_outcome(await run_tool(tool, effect.args, ctx, keep=self.around.keeps))
+        return await self._outcome(tool, effect, ctx)
 
     async def _for_a_while(self, view: TurnView, effect: RunTool, tool: AnyTool, ctx: ToolContext[Any]) -> Ran:
         """Run one call; a body that takes longer than its tool says goes on without the turn, and is not run twice."""
@@ -144,7 +147,13 @@ class Hands:
         return Parked("", left_ms, awaited=tool.wait, task=self.around.detach(one))
 
     async def _outcome(self, tool: AnyTool, effect: RunTool, ctx: ToolContext[Any]) -> Ran:
-        return read_outcome(await run_tool(tool, effect.args, ctx, keep=self.around.keeps))
+        call = ToolCall(tool.name, effect.args, tool, ctx.call_id)
+        try:
+            given = await before_tool(self.hooks, ctx, call)
+            outcome = await run_tool(tool, given, ctx, keep=self.around.keeps)
+            return read_outcome(await after_tool(self.hooks, ctx, call, outcome))
+        except HookFailed as error:
+            return Failure(error.code, str(error), ref=error.ref, answer=error.answer)
 
     async def _bounded_later(self, view: TurnView, effect: RunTool, body: asyncio.Future[Ran]) -> Ran:
         result = await body

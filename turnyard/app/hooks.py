@@ -13,20 +13,18 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from turnyard.app.policies import ToolCall
 from turnyard.engine.bounds import Budget
-from turnyard.engine.effects import AskHooks, Failure, HookAnswer, RunTool, ToolResult
-from turnyard.engine.middleware import AskLayer, Middleware, Ran, ToolLayer
+from turnyard.engine.effects import AskHooks, Failure, HookAnswer
+from turnyard.engine.middleware import AskLayer, Middleware
 from turnyard.engine.strangers import raised_by_app
 from turnyard.errors import ConfigError, HookFailed
 from turnyard.ports import Done, ModelRequest, ToolSpec
 from turnyard.records.commit import TurnView
 from turnyard.text import scrub
-
-if TYPE_CHECKING:
-    from turnyard.app.calls import Hands
+from turnyard.tools.runtime import ToolOutcome
 
 log = logging.getLogger("turnyard.app")
 
@@ -145,46 +143,39 @@ class Result:
     details: Any = None
 
 
-async def before_tool(hooks: Hooks, ctx: Any, call: ToolCall) -> None:
-    """Ask the before_tool hooks about a call, whose arguments they may change.
+async def before_tool(hooks: Hooks, ctx: Any, call: ToolCall) -> dict[str, Any]:
+    """Ask the before_tool hooks about a call; return its arguments, which they may have changed.
 
     Raises:
         HookFailed: one raised; the call was not run.
     """
-    await _asked("before_tool", hooks.at("before_tool"), ctx, call, answer=f"{call.name} was not executed: the check before it failed")
+    asked = hooks.at("before_tool")
+    if not asked:
+        return call.args
+    call.args = copy.deepcopy(call.args)
+    await _asked("before_tool", asked, ctx, call, answer=f"{call.name} was not executed: the check before it failed")
+    return call.args
 
 
-async def after_tool(hooks: Hooks, ctx: Any, call: ToolCall, result: Result) -> None:
-    """Ask the after_tool hooks about what a call gave, whose content they may change.
+async def after_tool(hooks: Hooks, ctx: Any, call: ToolCall, outcome: ToolOutcome) -> ToolOutcome:
+    """Ask the after_tool hooks about what a call gave; return it with the content that they made of it.
 
     Raises:
         HookFailed: one raised; the result is held back.
     """
+    asked = hooks.at("after_tool")
+    if not asked or outcome.park is not None or outcome.asks is not None:
+        return outcome
+    result = Result(outcome.content, outcome.is_error, outcome.details)
     answer = f"{call.name} was executed, but its result was held back: the check after it failed"
-    await _asked("after_tool", hooks.at("after_tool"), ctx, call, result, answer=answer)
+    await _asked("after_tool", asked, ctx, call, result, answer=answer)
+    return replace(outcome, content=scrub(str(result.content)))
 
 
-def _around_tool(hooks: Hooks, hands: Hands) -> ToolLayer:
-    async def layer(view: TurnView, effect: RunTool, go_on: Callable[[TurnView, RunTool], Awaitable[Ran]]) -> Ran:
-        tool = hands.toolbox.get(effect.name)
-        ctx = hands.context(view, effect.row, effect.key)
-        call = ToolCall(effect.name, copy.deepcopy(effect.args), tool, effect.row.call)
-        await before_tool(hooks, ctx, call)
-        done = await go_on(view, replace(effect, args=call.args))
-        if not isinstance(done, ToolResult):
-            return done
-        result = Result(done.content, done.is_error, done.details)
-        await after_tool(hooks, ctx, call, result)
-        return replace(done, content=scrub(str(result.content)))
-
-    return layer
-
-
-def layers(hooks: Hooks, context: Callable[[TurnView], Any], hands: Hands) -> Middleware:
-    """Return the app's hooks as layers around the effects of a turn; `context` makes what those around a model are called with."""
-    model = hooks.at("before_model") or hooks.at("after_model")
-    tool = hooks.at("before_tool") or hooks.at("after_tool")
-    return Middleware((_around_model(hooks, context),) if model else (), (_around_tool(hooks, hands),) if tool else ())
+def layers(hooks: Hooks, context: Callable[[TurnView], Any]) -> Middleware:
+    """Return the app's hooks around a model as layers; `context` makes what they are called with."""
+    asked = hooks.at("before_model") or hooks.at("after_model")
+    return Middleware((_around_model(hooks, context),)) if asked else Middleware()
 
 
 async def _asked(point: str, hooks: Sequence[Hook], *what: Any, answer: str = "") -> None:

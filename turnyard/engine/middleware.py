@@ -23,7 +23,7 @@ Next = Callable[[TurnView, A], Awaitable[R]]
 Layer = Callable[[TurnView, A, Next[A, R]], Awaitable[R]]
 
 AskLayer = Layer[ModelRequest, Done]
-Ran = ToolResult | Parked | AskApproval
+Ran = ToolResult | Parked | AskApproval | Failure
 ToolLayer = Layer[RunTool, Ran]
 
 
@@ -76,12 +76,12 @@ def ask_within(layers: Sequence[AskLayer], inner: Next[ModelRequest, Done]) -> N
     return ask
 
 
-def run_within(layers: Sequence[ToolLayer], inner: Next[RunTool, Ran]) -> Next[RunTool, Ran | Failure]:
+def run_within(layers: Sequence[ToolLayer], inner: Next[RunTool, Ran]) -> Next[RunTool, Ran]:
     """Return what runs a call within the layers; its result says how often it was run. A hook that raises is a failure of the turn."""
     if not layers:
         return inner
 
-    async def run(view: TurnView, call: RunTool) -> Ran | Failure:
+    async def run(view: TurnView, call: RunTool) -> Ran:
         times = 0
 
         async def counted(view: TurnView, call: RunTool) -> Ran:

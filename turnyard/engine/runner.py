@@ -105,13 +105,13 @@ class Means:
     bounded: Bounded | None = None
 
     @property
-    def run_call(self) -> Callable[[TurnView, RunTool], Awaitable[Ran | Failure]]:
+    def run_call(self) -> Run:
         """Return what runs a call within the layers and bounds what it gives."""
         run, bounded = run_within(self.layers.tool, self.run), self.bounded
         if bounded is None:
             return run
 
-        async def within(view: TurnView, call: RunTool) -> Ran | Failure:
+        async def within(view: TurnView, call: RunTool) -> Ran:
             result = await run(view, call)
             return await bounded(view, call, result) if isinstance(result, ToolResult) else result
 
@@ -129,8 +129,8 @@ class Performer:
         self._system: tuple[str, str] | None = None
         self._folded: bool | None = None  # looked up once: after that only this performer's own folds can change it
         self._cut_until = 0  # up to which record it is known that no result was cut; -1: one was
-        self._running: dict[str, asyncio.Task[Ran | Failure]] = {}
-        self.stopped: dict[str, Ran | Failure] = {}  # what calls of a batch still gave when they were stopped
+        self._running: dict[str, asyncio.Task[Ran]] = {}
+        self.stopped: dict[str, Ran] = {}  # what calls of a batch still gave when they were stopped
 
     @property
     def busy(self) -> bool:
