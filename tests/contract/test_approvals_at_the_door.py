@@ -104,6 +104,19 @@ async def test_only_an_approver_decides_once_and_it_is_kept_who_did_and_when(sce
 
 
 @pytest.mark.spec("S17", "runner-14")
+@pytest.mark.parametrize("approvers", [[], ["*"], ["ann", "bob"]])
+async def test_who_asked_may_not_decide_where_that_is_said_whatever_else_lets_them(
+    scene: Scene, http: httpx.AsyncClient, approvers: list[str]
+) -> None:
+    own, other = await asked(scene, calls=2, approvers=approvers, self_approve=False)
+    assert (await decide(http, own, decision="allow", user="ann")).status_code == 403
+    assert (await decide(http, own, decision="deny", user="ann")).status_code == 403
+    assert (await decide(http, own, **ALLOW)).status_code == 200
+    assert (await decide(http, other, decision="deny", user="bob")).status_code == 200
+    await scene.cancel()
+
+
+@pytest.mark.spec("S17", "runner-14")
 async def test_of_many_who_decide_at_the_same_time_one_does(scene: Scene, http: httpx.AsyncClient) -> None:
     (ident,) = await asked(scene)
     bodies = [{"decision": "allow" if i % 2 else "deny", "user": f"u{i}"} for i in range(8)]
