@@ -14,6 +14,7 @@ from platforms.http.desk import Desk
 from platforms.http.options import HttpOptions
 from platforms.http.strangers import Strangers
 from tests.unit.http.fake_edge import FakeEdge
+from tests.unit.http.server import served
 from turnyard.errors import RateLimited
 from turnyard.records.ids import new_call_token
 from turnyard.testing import ManualClock
@@ -74,6 +75,14 @@ async def test_the_addresses_of_one_network_share_their_tries(desk: Desk) -> Non
     async with caller(desk, "2001:db8::ffff") as guesser, caller(desk, "2001:db8:0:1::1") as neighbour:
         assert (await guesser.post("/v1/calls/garbage", content=b"x")).status_code == 429
         assert (await neighbour.post("/v1/calls/garbage", content=b"x")).status_code == 404
+
+
+async def test_behind_a_proxy_each_address_has_its_own_tries(desk: Desk) -> None:
+    """The proxy of these requests is this machine, which is believed."""
+    async with served(desk) as url, httpx.AsyncClient(base_url=url) as proxy:
+        for address, status in [*[("203.0.113.7", 404)] * BURST, ("203.0.113.7", 429), ("203.0.113.8", 404)]:
+            response = await proxy.post("/v1/calls/garbage", content=b"x", headers={"x-forwarded-for": address})
+            assert response.status_code == status
 
 
 class Hand:
