@@ -7,7 +7,7 @@ from pathlib import Path
 APP = '''
 import asyncio, os, time
 from pathlib import Path
-from turnyard import App, Limits, Park, tool
+from turnyard import App, Limits, Park, ToolContext, tool
 
 HERE = Path(__file__).parent
 
@@ -105,8 +105,9 @@ async def loud(n: int) -> str:
     raise RuntimeError("secret detail")
 
 @tool(lift=True, idempotent=True)
-async def render(name: str) -> str:
-    """Lifted: wait for a gate; may run again."""
+async def render(ctx: ToolContext, name: str) -> str:
+    """Lifted: say so and wait for a gate; may run again."""
+    await ctx.send(f"rendering {name}")
     note("render")
     await gate(name)
     return f"rendered {name}"

@@ -13,7 +13,7 @@ from tests.integration.conversation import TENANT, Talk, check_log
 from tests.integration.sample_app import SampleApp
 from tests.processes import Role, Roles
 from turnyard.clock import SystemClock
-from turnyard.records.log import RESULT
+from turnyard.records.log import RESULT, SENT
 from turnyard.state import ingress
 from turnyard.testing import wait_until
 
@@ -63,6 +63,8 @@ async def test_a_lifted_task_whose_process_is_killed_runs_again_if_it_may(talk: 
     app.open("scene")
     assert (await talk.done(job)).state == "succeeded"
     assert await outcomes(talk, "s1") == ["placeholder", "result"]
+    # both attempts said it
+    assert [record.body["text"] for record in await talk.log("s1") if record.type == SENT] == ["rendering scene"]
 
 
 @pytest.mark.spec("trap-23")
