@@ -113,7 +113,7 @@ class Mirror:
 
     def _before_outcome(self, event: State, shard: State) -> str:
         sid, store = self._where(shard, event["call"])
-        said = event["value"] if event["kind"] == "raw" else {"after_ms": FAR if event["timed"] else None}
+        said = event["value"] if event["kind"] == "raw" else {"after_ms": 0 if event.get("now") else FAR if event["timed"] else None}
         whose = [event.get("owner", ""), str(event.get("job", ""))]
         args = [event["call"], event["kind"], orjson.dumps(said), "", *whose, ""]
         return self.run("accept", "outcome", self.key(sid), store, *args)[0].decode()

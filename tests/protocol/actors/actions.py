@@ -230,9 +230,22 @@ def do_beat(shard: State, env: State, rules: Rules, action: Action) -> None:
             continue
         leave_request(env, name, sid)
         worker["jobs"].pop(sid, None)
+    for member in answer["strangers"]:
+        if member.startswith("c!"):
+            disown(shard, env, rules, member[2:], worker_id(env, name))
     for sid in answer["strangers"]:
         if sid not in worker["jobs"] and not sid.startswith("c!"):
             worker["jobs"][sid] = {"epoch": shard["s"][sid]["epoch"], "phase": "taken"}
+
+
+def disown(shard: State, env: State, rules: Rules, call: str, owner: str) -> None:
+    """A worker is told of a call whose effect it does not run (any more): it hands it on, or says that nobody knows."""
+    env["n"] += 1
+    job = shard["calls"][call]["tjob"]
+    said = model.accept(shard, rules, {"kind": "later", "call": call, "owner": owner, "job": job, "timed": False, "now": True})
+    if said["code"] != 202:
+        event = {"id": f"u{env['n']}", "kind": "outcome", "call": call, "value": "unknown", "n": env["n"], "owner": owner}
+        model.accept(shard, rules, event)
 
 
 def do_crash(shard: State, env: State, rules: Rules, action: Action) -> None:

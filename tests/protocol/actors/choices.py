@@ -50,7 +50,7 @@ def worker_choices(shard: State, env: State, name: str, out: list[Action]) -> No
     for sid in jobs:
         job_choices(shard, env, name, sid, out)
     mine = shard["w"].get(owner, [])
-    strangers = any(x not in jobs and not x.startswith("c!") for x in mine)
+    strangers = any(x not in jobs and (not x.startswith("c!") or x[2:] not in env["longs"]) for x in mine)
     gone = any(job["phase"] != "taken" and sid not in mine for sid, job in jobs.items())
     if owner not in shard["workers"] or strangers or gone:
         out.append(("beat", name))

@@ -57,6 +57,7 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
     "cp": ("cd", "po"),
     "lx": ("lx",),
     "lxt": ("lx", "cb"),
+    "lxo": ("lx", "lo"),
 }
 ASKS = CALLS | OUTSIDE
 FOLDS = ("fo",)  # what lets the scripted worker sum up all that is older before it asks the model

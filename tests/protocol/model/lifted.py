@@ -79,11 +79,17 @@ def let_go_of(shard: State, rules: Rules, event: State) -> int:
     if row["outcome"] is not None:
         drop_task(shard, call)
         return 409
+    if row["kind"] == "lo":
+        return 409
+    row["kind"] = "ld" if row["kind"] == "lx" else row["kind"]
     if row["mode"] == "resolve" and rules.raw_kept:
         read_one(row)
     drop_task(shard, call)
     row["tries"] = 1 if rules.later_lives else row["tries"] + 1
-    put_off(shard, rules, call, timed=event["timed"], left=rules.raw_left)
+    if event.get("now"):
+        relay_again(shard, rules, call)
+    else:
+        put_off(shard, rules, call, timed=event["timed"], left=rules.raw_left)
     return 202
 
 
