@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from turnyard.lifted import LiftedTask, LiftQueue, job_id
-from turnyard.records.log import PARKED, RELAYED
+from turnyard.records.log import CALLED_OFF, PARKED, RELAYED
 
 if TYPE_CHECKING:
     from turnyard.records.log import LogRecord
@@ -31,9 +31,10 @@ class Lifts:
     def wanted(self, item: LaneItem) -> list[LogRecord]:
         """Return one record for each call that is to be relayed: of several relays only the last is worth a task.
 
-        A call that was parked with no relay yet is handed out by a later record, when its time comes.
+        A call that was parked with no relay yet is handed out by a later record, when its time comes. One that was called off is handed
+        out for the last time.
         """
-        records = (r for r in item.records if r.type == RELAYED or (r.type == PARKED and r.kind == "lift" and _relays(r)))
+        records = (r for r in item.records if r.type in (RELAYED, CALLED_OFF) or (r.type == PARKED and r.kind == "lift" and _relays(r)))
         found = {r.call: r for r in records if r.kind in ("lift", "callback") and r.call}
         return sorted(found.values(), key=lambda r: r.seq)
 

@@ -15,7 +15,7 @@ from turnyard.app.policies import ToolCall
 from turnyard.errors import HookFailed
 from turnyard.fence import lifted_fence
 from turnyard.tools.context import ToolContext
-from turnyard.tools.later import NotYet, look, read_body
+from turnyard.tools.later import NotYet, call_off, look, read_body
 from turnyard.tools.runtime import ToolOutcome, run_tool
 
 if TYPE_CHECKING:
@@ -42,16 +42,36 @@ class Bench:
 
     async def run(self, task: LiftedTask, start: RowStart, wires: Wires) -> ToolOutcome | NotYet:
         """Do what the row asks for; never raises but for cancellation."""
-        hands = self.agents.get(start.agent)
-        if hands is not None:
-            await hands.toolbox.look_up((start.name,))
-        tool = hands.toolbox.get(start.name) if hands is not None else None
+        hands, tool = await self._find(start)
         if hands is None or tool is None:
             missing = f"this worker has no tool {start.name} of agent {start.agent}; it serves {', '.join(self.agents)}"
+            if start.mode == "poll" and hands is not None and hands.toolbox.comes_and_goes:
+                return NotYet(failed=missing)  # its provider may be away for a while; the call waits as long as it may
             return ToolOutcome(missing, is_error=True)
         ctx = _context(hands, task, start, wires)
         done = await _done(hands, tool, start, ctx)
         return done if isinstance(done, NotYet) else await hands.shown(start.tenant, start.name, task.call, done)
+
+    async def stop(self, task: LiftedTask, start: RowStart) -> None:
+        """Have a call's tool stop what the call left going elsewhere; never raises but for cancellation."""
+        hands, tool = await self._find(start)
+        if hands is not None and tool is not None:
+            await call_off(tool, (start.request or {}).get("state"), _context(hands, task, start, Wires(_unheard, _cancelled)))
+
+    async def _find(self, start: RowStart) -> tuple[Hands | None, AnyTool | None]:
+        hands = self.agents.get(start.agent)
+        if hands is None:
+            return None, None
+        await hands.toolbox.look_up((start.name,))
+        return hands, hands.toolbox.get(start.name)
+
+
+async def _unheard(_fraction: float, _note: str) -> None:
+    """Drop a progress report: nobody follows a call that is over."""
+
+
+def _cancelled() -> bool:
+    return True
 
 
 async def _done(hands: Hands, tool: AnyTool, start: RowStart, ctx: ToolContext[Any]) -> ToolOutcome | NotYet:

@@ -46,6 +46,10 @@ class Bench(Protocol):
         """Do what the row asks for; never raises but for cancellation."""
         ...
 
+    async def stop(self, task: LiftedTask, start: RowStart) -> None:
+        """Have a call's tool stop what the call left going elsewhere; never raises but for cancellation."""
+        ...
+
 
 class LiftedTasks:
     """The lifted tasks of one child."""
@@ -124,6 +128,9 @@ class LiftedTasks:
         if shard is None or current is None or task.call in self._running:
             return
         owner, start = await self._take(shard, task, job)
+        if start is not None and start.code == "OFF":
+            await self._bench.stop(task, start)
+            return
         if start is None or start.code not in ("OK", "ALREADY") or task.call in self._running:
             return
         self._running[task.call] = (task, current)

@@ -132,7 +132,7 @@ _EDITS = {
     "lift_job": trap(69, lua("begin_row", "r.tk and not (r.tk == owner and r.tj == task)", "r.tk and r.tk ~= owner")),
     "lane_parked": script(
         "review_relays::test_a_lift_behind_a_plain_call_is_relayed_when_it_is_parked_and_not_before",
-        Edit("platforms/lifts.py", "import PARKED, RELAYED", "import CALL as PARKED, RELAYED"),
+        Edit("platforms/lifts.py", "import CALLED_OFF, PARKED, RELAYED", "import CALLED_OFF, CALL as PARKED, RELAYED"),
     ),
     "lift_bound": script(
         "script_tick::test_a_dead_lifted_workers_idempotent_task_is_relayed_again_up_to_a_bound",

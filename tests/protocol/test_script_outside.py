@@ -158,12 +158,30 @@ async def test_a_lifted_body_that_puts_itself_off_runs_again_within_the_time_it_
     assert (second.code, second.mode, second.expires) == ("OK", "run", first.expires)
 
 
-async def test_a_cancel_ends_a_call_that_waits_for_its_next_look(scene: Scene) -> None:
-    await poll(scene, awaited=True)
+async def test_a_cancel_ends_a_call_that_waits_for_its_next_look_and_hands_it_out_once_more_to_be_stopped(scene: Scene) -> None:
+    view, made = await poll(scene, awaited=True)
     assert (await scene.control("cancel")).code == "accepted"
-    view = await scene.start(scene.owners[0])
-    await scene.close_turn(view)
+    await scene.close_turn(await scene.start(scene.owners[0]))
+    (item,) = await take_lane(scene.yard.shards[0], "arq")
+    assert [(r.type, r.call, r.extra["qn"]) for r in Lifts(None).wanted(item)] == [("call/cancelled", made.id, "slow")]  # type: ignore[arg-type]
+    assert await sent(scene.yard.shards[0], "arq", item)
+    for lifter in [await scene.worker(role="lifted") for _ in range(2)]:
+        start = await scene.begin_row(view, made.id, owner=lifter)
+        assert (start.code, start.mode, start.name, start.request) == ("OFF", "poll", "tool0", {"task": "t-1"})
+        assert await scene.yard.redis.scard(scene.shard().keys.owned(lifter)) == 0
     await pass_to(scene, 5_000)
     assert await relayed(scene) == []
     await pass_to(scene, 8 * DAY_MS)
     assert await beside(scene) == []
+
+
+async def test_a_call_that_is_cancelled_while_somebody_looks_is_stopped_by_whoever_looks(scene: Scene) -> None:
+    view, made = await poll(scene, awaited=True)
+    lifter, other = [await scene.worker(role="lifted") for _ in range(2)]
+    await pass_to(scene, 5_000)
+    assert await relayed(scene) == [1]
+    assert (await scene.begin_row(view, made.id, owner=lifter)).code == "OK"
+    assert (await scene.control("cancel")).code == "accepted"
+    await scene.close_turn(await scene.start(scene.owners[0]))
+    assert await relayed(scene) == []
+    assert (await scene.begin_row(view, made.id, owner=other)).code == "FENCED"

@@ -107,6 +107,11 @@ class Toolbox:
         self._listing: asyncio.Task[None] | None = None
         self._arrange()
 
+    @property
+    def comes_and_goes(self) -> bool:
+        """Tell whether there are tools that may be missing now and there later."""
+        return bool(self._sources)
+
     def get(self, name: str) -> AnyTool | None:
         """Return the tool of this name, None when there is none now."""
         return self.tools.get(name)

@@ -24,13 +24,14 @@ Mode = Literal["run", "poll", "resolve"]
 class RowStart:
     """Whether this task may run its call, and what to run. Anything but OK and ALREADY means: do not run.
 
+    OFF says that a call whose results are looked for was cancelled: what is said of it is for stopping what goes on elsewhere.
     LOST says that the owner is not alive any more, and nothing about the call: ask again under the next name.
     `mode` is what the task comes for: to run the tool's body, to look again (poll), or to read `raw`, the oldest answer that came
     to the call's URL (resolve). `request` is what the call was parked with. `args` are those that people approved, where they
     changed any; `decided` is what they said. `metadata` is that of the message that the call was made for. `deadline_ms` is when the call times out, by the store's clock.
     """
 
-    code: Literal["OK", "ALREADY", "FENCED", "GONE", "LOST"]
+    code: Literal["OK", "ALREADY", "OFF", "FENCED", "GONE", "LOST"]
     name: str = ""
     args: dict[str, Any] | None = None
     tenant: str = ""
@@ -64,7 +65,7 @@ async def begin_row(shard: Shard, store: str, call: str, *, owner: str, task: st
     sid, _, ordinal = store.partition(".")
     reply = await shard.run("begin_row", sid, ordinal, call, owner, task)
     code = text(reply[0])
-    if code not in ("OK", "ALREADY"):
+    if code not in ("OK", "ALREADY", "OFF"):
         return RowStart(code)  # pyright: ignore[reportArgumentType]
     body: dict[str, Any] = orjson.loads(reply[1]) if reply[1] else {}
     tenant, session, turn = text(reply[2]), text(reply[3]), text(reply[6])

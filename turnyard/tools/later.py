@@ -57,6 +57,12 @@ async def look(tool: Tool[..., Any], state: Any, ctx: ToolContext[Any]) -> ToolO
     return await _finish(tool, "the poller of", tool.poller, state, ctx)
 
 
+async def call_off(tool: Tool[..., Any], state: Any, ctx: ToolContext[Any]) -> None:
+    """Have a tool stop what a call of it left going elsewhere; what fails is logged. Never raises, except CancelledError."""
+    if tool.stopper is not None:
+        await _finish(tool, "the stopper of", tool.stopper, state, ctx)
+
+
 def _parsed(text: str) -> Any:
     try:
         return orjson.loads(text)

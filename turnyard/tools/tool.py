@@ -52,7 +52,7 @@ class Tool(Generic[P, R]):
     take. `wait` makes the turn stop until a lifted call is done. A call that works `alone` never runs beside another.
     `approval` says which calls need approval. `takes_context` tells whether the first parameter is the call's context. The
     body of a call that runs longer than `lift_after` goes on beside the turn. `resolver` reads what a vendor posts to a
-    call's callback URL, `poller` looks for the result of a call that was left open; None where nobody does.
+    call's callback URL, `poller` looks for the result of a call that was left open, `stopper` stops it; None where nobody does.
     """
 
     def __init__(self, function: Callable[P, R], options: _Options) -> None:
@@ -65,6 +65,7 @@ class Tool(Generic[P, R]):
         self.lift_after = options.lift_after
         self.resolver: Callable[..., Any] | None = None
         self.poller: Callable[..., Any] | None = None
+        self.stopper: Callable[..., Any] | None = None
         self.timeout = options.timeout
         self.park = options.park
         self.idempotent = options.idempotent
@@ -150,6 +151,19 @@ class Tool(Generic[P, R]):
         if self.kind not in ("plain", "callback") or self.lift_after is not None:
             raise ConfigError(f"tool {self.name}: a call is lifted or polled; drop lift=, lift_after= or its poller")
         self.poller = _only_one(self.name, "poll", self.poller, function)
+        return function
+
+    def stop(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Let `function(ctx, state)` stop what a polled call left going elsewhere, when the call is cancelled while nobody looks.
+
+        A poller that is looking at that moment is cancelled itself. It runs on a lifted worker and may run twice, or not at all.
+
+        Raises:
+            ConfigError: the tool is not polled, has a stopper already, or `function` takes no state.
+        """
+        if self.poller is None:
+            raise ConfigError(f"tool {self.name}: only what is polled is stopped; give it a poller first")
+        self.stopper = _only_one(self.name, "stop", self.stopper, function)
         return function
 
     def spec(self) -> ToolSpec:

@@ -51,10 +51,10 @@ class Place:
 
 @contextmanager
 def http_server(
-    place: Place, program: str = SDK, *words: str, python: str = sys.executable, env: dict[str, str] | None = None
+    place: Place, program: str = SDK, *words: str, python: str = sys.executable, env: dict[str, str] | None = None, port: int = 0
 ) -> Generator[str]:
     """Run a server that speaks HTTP for the length of the block, and give its URL."""
-    port = free_port()
+    port = port or free_port()
     with (place.directory / "log").open("wb") as log:
         process = subprocess.Popen(
             [*leash(), python, program, "http", str(port), *words],

@@ -11,15 +11,16 @@ from typing import Any
 import pytest
 
 from platforms.relays import run_relays
-from tests.integration.conversation import Talk, talk
+from tests.integration.conversation import TENANT, Talk, talk
 from tests.integration.mcp.places import Place, http_server
 from tests.integration.mcp.test_tasks import FASTMCP, PEER, TASKS
 from tests.integration.mcp.yard_app import write_app
 from tests.peers import peer_python
-from tests.processes import Role, Roles, roles
+from tests.processes import Role, Roles, free_port, roles
 from tests.servers import clean, plain_url, redis_client, redis_url
 from turnyard.clock import SystemClock
 from turnyard.records.log import RESULT
+from turnyard.state import ingress
 from turnyard.testing import wait_until
 
 __all__ = ["clean", "plain_url", "redis_client", "redis_url", "roles", "talk"]
@@ -127,3 +128,45 @@ async def test_a_task_of_fastmcp_comes_back_as_news(talk: Talk, clean: str, role
         (place.directory / "go").touch()
         assert (await talk.done(job)).state == "succeeded"
         assert ("result", "rendered scene") in await outcomes(talk)
+
+
+@pytest.mark.usefixtures("relays")
+async def test_a_call_that_is_cancelled_while_nobody_asks_has_its_task_stopped(
+    talk: Talk, clean: str, roles: Roles, place: Place, tmp_path: Path
+) -> None:
+    with http_server(place, TASKS, env={"POLL_MS": "300000"}) as url:
+        start(clean, roles, write_app(tmp_path, "left", (url, {"prefix": "crm", "wait": True})))
+        job = await talk.say("s1", "call crm_render scene", agent="left")
+
+        async def parked() -> bool:
+            return await talk.state("s1") == "parked"
+
+        await wait_until(parked, description="the call to be parked", timeout_s=30)
+        assert place.said(get="render-1") == [], "nobody asks for five minutes"
+        assert (await ingress.cancel_job(talk.yard, job, tenant=TENANT)).code == "accepted"
+        assert (await talk.done(job)).state == "cancelled"
+        await wait_until(lambda: place.said(cancel="render-1") != [], description="the task to be stopped")
+        assert [outcome for outcome, _ in await outcomes(talk)] == ["cancelled"]
+
+
+@pytest.mark.usefixtures("relays")
+async def test_a_server_that_is_away_when_a_lifted_worker_starts_is_asked_once_it_is_back(
+    talk: Talk, clean: str, roles: Roles, place: Place, tmp_path: Path
+) -> None:
+    port = free_port()
+    with http_server(place, TASKS, port=port) as url:
+        app = write_app(tmp_path, "left", (url, {"prefix": "crm"}))
+        roles.dispatcher(clean)
+        roles.worker(clean, app, "--processes", "1")
+        job = await talk.say("s1", "call crm_render scene", agent="left", complete_when="settled")
+
+        async def parked() -> bool:
+            return (await talk.job(job)).state == "waiting"
+
+        await wait_until(parked, description="the call to be parked", timeout_s=30)
+    lifted = roles.worker(clean, app, "--processes", "1", role="lifted")
+    await wait_until(lambda: lifted.events("lifted call begun") != [], description="the task to be asked about, in vain", timeout_s=30)
+    comes_to(place, **RENDERED)
+    with http_server(place, TASKS, port=port):
+        assert (await talk.done(job)).state == "succeeded"
+    assert [content for outcome, content in await outcomes(talk) if outcome == "result"] == ["rendered"]

@@ -15,12 +15,14 @@ REPEATED = ("li", "ld")
 
 
 def begin_row(shard: State, rules: Rules, call: str, job: int, owner: str) -> str:
-    """Begin the row for arq job number `job`; return OK, ALREADY (same pair again), FENCED, GONE, or LOST (dead owner)."""
+    """Begin the row for arq job number `job`; return OK, ALREADY (same pair again), OFF (called off), FENCED, GONE, or LOST (dead owner)."""
     row = shard["calls"].get(call)
     if row is None:
         return "GONE"
     if rules.lift_owner and owner not in shard["workers"]:
         return "LOST"
+    if row["outcome"] == "cancelled" and row["kind"] == "po" and row["task"] is None:
+        return "OFF"
     mode = row["mode"] or wanted(rules, row)
     waiting = row["outcome"] is None and row["state"] == "parked" and mode is not None
     taken = rules.lift_owner and row["task"] not in (None, owner)

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from turnyard import ConfigError, Park, Tool, ToolContext, ToolError, tool
-from turnyard.tools.later import NotYet, look, read_body
+from turnyard.tools.later import NotYet, call_off, look, read_body
 from turnyard.tools.runtime import ToolOutcome, run_tool
 
 CTX = ToolContext.fake()
@@ -200,3 +200,25 @@ def test_a_tool_has_a_queue_once_something_of_it_is_done_outside_a_turn() -> Non
     export.poll(nothing)
     assert (order.queue, export.queue) == ("default", "default")
     assert tool(lift_after=1, queue="gpu")(export.function).queue == "gpu"
+
+
+async def test_what_a_call_left_going_is_stopped_by_its_tool_and_what_fails_there_ends_nothing() -> None:
+    stopped: list[object] = []
+
+    @tool
+    async def render() -> Park:
+        """Render."""
+        return Park(poll=1, state="t-1")
+
+    with pytest.raises(ConfigError, match="give it a poller first"):
+        render.stop(lambda state: state)
+    await call_off(render, "t-0", ToolContext.fake())
+    render.poll(lambda state: None)
+
+    @render.stop
+    async def stop(ctx: ToolContext[None], state: str) -> None:
+        stopped.append(state)
+        raise OSError("the vendor is away")
+
+    await call_off(render, "t-1", ToolContext.fake())
+    assert stopped == ["t-1"]

@@ -30,10 +30,11 @@ _MOST_PAGES = 100
 
 @dataclass(frozen=True, slots=True)
 class Hands:
-    """What calls a tool by the server's own name for it, and what looks for the result of a call that the server goes on with."""
+    """What calls a tool by the server's own name for it, and what looks for the result of a call that the server goes on with, and stops it."""
 
     call: Callable[[str, ToolContext[Any], dict[str, Any]], Awaitable[Any]]
     poll: Callable[[ToolContext[Any], dict[str, Any]], Awaitable[Any]]
+    stop: Callable[[ToolContext[Any], dict[str, Any]], Awaitable[None]]
 
 
 log = logging.getLogger("turnyard.tools")
@@ -108,6 +109,7 @@ def _tool(one: types.Tool, server: Server, rules: Rules, hands: Hands) -> Tool[.
     )
     if rules.tasks:
         made.poll(hands.poll)
+        made.stop(hands.stop)
     return made
 
 

@@ -96,7 +96,9 @@ class Opened:
             raise ServerAway(f"{self.server.name} does not list its tools: {reason_of(error)}") from None
         self._names = frozenset(tool.name for tool in listed)
         # a schema takes milliseconds to check, and there may be hundreds: not on the loop that runs turns
-        made = await asyncio.to_thread(admitted, listed, self.server, self._rules, Hands(self._call, self._poll), self._complaints)
+        made = await asyncio.to_thread(
+            admitted, listed, self.server, self._rules, Hands(self._call, self._poll, self._stop), self._complaints
+        )
         self._tools = made
         self._listed = count
         self._stale_at_s = self._clock.monotonic() + max(UNHEARD_S, (ttl_ms or 0) / 1000)
@@ -136,18 +138,22 @@ class Opened:
             try:
                 return await outcome_of(client, state, server=self.server, files=ctx.files)
             except asyncio.CancelledError:
-                await self._stop(client, task)
+                await _stopped(client, task)
                 raise
             except MCPError as error:
                 if error.error.code == CONNECTION_CLOSED:
                     link.broke()
                 raise
 
-    async def _stop(self, client: Client, task: str) -> None:
-        """Ask the server to stop a task that nobody waits for any more; one that cannot be told goes on to its own end."""
-        with contextlib.suppress(MCPError, TimeoutError):
-            async with asyncio.timeout(_STOP_S):
-                await cancel_task(client.session, task, timeout_s=_STOP_S)
+    async def _stop(self, ctx: ToolContext[Any], state: dict[str, Any]) -> None:
+        """Ask the server to stop a task that nobody waits for any more.
+
+        Raises:
+            MCPError: the server refuses, or cannot be reached.
+            ServerAway: likewise.
+        """
+        async with self._link(self._rules.bind.env_of(ctx)).use() as client:
+            await cancel_task(client.session, str(state["task"]), timeout_s=self.server.timeout_s)
 
     # -- connections --------------------------------------------------------------------------------------------------
 
@@ -172,6 +178,13 @@ class Opened:
             self._listing.cancel()
         links, self._links = self._links, OrderedDict()
         await asyncio.gather(self._news.aclose(), *(link.aclose() for link in links.values()))
+
+
+async def _stopped(client: Client, task: str) -> None:
+    """Ask the server to stop a task, in the short time there is; one that cannot be told goes on to its own end."""
+    with contextlib.suppress(MCPError, TimeoutError):
+        async with asyncio.timeout(_STOP_S):
+            await cancel_task(client.session, task, timeout_s=_STOP_S)
 
 
 def _nothing() -> None:

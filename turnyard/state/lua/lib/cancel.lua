@@ -9,7 +9,8 @@ local function aside_cancelled(h, r, cause)
   finish_waiting(h, r, cause)
 end
 
--- Whoever works on a parked call is told: a task by its worker's list, a child session through the lane.
+-- Whoever works on a parked call is told: a task by its worker's list, a child session through the lane. What is looked at again
+-- goes on elsewhere: when nobody looks at the moment, a task is handed out that has it stopped.
 local function call_off(h, r, how)
   -- Nobody knows how far a call came that took its worker with it.
   if not settle(h, r, how.cause == 'poisoned' and r.s == 'started' and 'unknown' or 'cancelled', '', how.cause) or r.s ~= 'parked' then return end
@@ -17,6 +18,9 @@ local function call_off(h, r, how)
   if r.k == 'child' and how.cascade == '1' then
     record(h, r.ord, false, 't', 'call/cancelled', 'u', r.t, 'c', r.c, 'k', r.k, 'ca', how.cause)
     wake_lane(h, r.ord, 'session')
+  elseif r.pl == 1 and not r.tk then
+    record(h, r.ord, false, 't', 'call/cancelled', 'u', r.t, 'c', r.c, 'k', r.k, 'qn', r.qn or '', 'ca', how.cause)
+    wake_lane(h, r.ord, 'arq')
   end
 end
 
