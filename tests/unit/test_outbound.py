@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -61,7 +64,9 @@ def client(wire: Wire, names: Names, rules: Rules | None = None, **options: Any)
 
 
 @asynccontextmanager
-async def serving(answer: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]) -> AsyncGenerator[int]:
+async def serving(
+    answer: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]], tls: ssl.SSLContext | None = None
+) -> AsyncGenerator[int]:
     """A server of this machine; yields its port."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -70,7 +75,7 @@ async def serving(answer: Callable[[asyncio.StreamReader, asyncio.StreamWriter],
         finally:
             writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
@@ -242,6 +247,44 @@ async def test_the_name_is_what_the_other_side_is_asked_for_and_its_certificate_
                 await fetch(http, "GET", f"https://shop.example.com:{port}/", rules=rules)
     assert heard[0] == 22  # a TLS handshake
     assert b"shop.example.com" in heard
+
+
+def certificate(folder: Path, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Return how a server of this name shows its certificate, and how a client trusts it."""
+    pytest.importorskip("cryptography")
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key, subject = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    made = x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number(), now - timedelta(1), now + timedelta(1))
+    made = made.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+    made = made.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    plain = serialization.NoEncryption()
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+    path = folder / "server.pem"
+    path.write_bytes(pem + made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(path)
+    return server, ssl.create_default_context(cafile=str(path))
+
+
+@pytest.mark.spec("S7")
+async def test_a_certificate_is_checked_for_the_name_though_the_connection_goes_to_an_address(tmp_path: Path) -> None:
+    shows, trusts = certificate(tmp_path, "shop.example.com")
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
+        await writer.drain()
+
+    async with serving(answer, tls=shows) as port:
+        rules = Rules(networks=("127.0.0.0/8",), ports=frozenset({port}))
+        async with open_client(rules, resolve=Names(["127.0.0.1"]), tls=trusts) as http:
+            assert (await fetch(http, "GET", f"https://shop.example.com:{port}/", rules=rules)).body == b"hi"
+            with pytest.raises(OutboundFailed, match="certificate verify failed"):
+                await fetch(http, "GET", f"https://other.example.com:{port}/", rules=rules)
 
 
 async def test_an_answer_is_read_as_it_is_and_the_host_header_is_the_name() -> None:

@@ -24,6 +24,7 @@ AnyTool = Tool[..., Any]
 PATIENCE_S = 5.0  # how long a provider may take to list its tools
 KEEP_S = 300.0  # how long the tools of a provider that fails are still offered
 _RETRY_MOST_S = 60.0
+_MOST_REMEMBERED = 10_000  # names that were there before, or were taken
 
 log = logging.getLogger("turnyard.tools")
 
@@ -179,6 +180,9 @@ class Toolbox:
         for source in self._sources:
             for one in self._admitted(source, found):
                 found[one.name] = one
+        for remembered in (self._met, self._dropped):
+            if len(remembered) > _MOST_REMEMBERED:
+                remembered.clear()
         # in place: the tables that engines hold read through them
         self.tools.clear()
         self.tools.update(sorted(found.items()))

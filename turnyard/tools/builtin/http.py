@@ -14,6 +14,7 @@ from datetime import timedelta
 from email.message import Message
 from typing import Annotated, Any, Literal
 
+import httpx
 import orjson
 from pydantic import Field
 
@@ -105,8 +106,8 @@ class _Caller:
         fixed = all_revealed(self.headers)
         sent = _model_headers(given, fixed) | fixed | ({} if method in _READS else claim_headers(ctx))
         content = _encoded(body, sent) if body is not None else None
-        # made once: it reads the system's certificates, which takes longer than many a request
-        self._tls = self._tls or ssl.create_default_context()
+        # made once: it reads a file of certificates, which takes longer than many a request
+        self._tls = self._tls or httpx.create_ssl_context(trust_env=False)
         try:
             async with open_client(self.rules, resolve=self.resolve, tls=self._tls) as client:
                 answer = await fetch(client, method, url, rules=self.rules, headers=sent, body=content)
