@@ -138,7 +138,8 @@ class Dispatcher:
 
     async def _tick(self, shard: Shard, name: str) -> None:
         del name
-        await upkeep.tick(shard, lease_ms=self._timing.lease_ms, tick_ms=self._timing.tick_ms)
+        timing = self._timing
+        await upkeep.tick_through(shard, lease_ms=timing.lease_ms, tick_ms=timing.tick_ms, stopped=self._life.drain.is_set)
         # Replicas drift apart, so that the shard is looked at more often than each of them looks.
         await self._life.clock.sleep(self._timing.tick_ms / 1000 * self._rng.uniform(0.75, 1.0))
 

@@ -9,7 +9,7 @@ import pytest
 from tests.protocol.broken import Broken, snaps
 from tests.protocol.scene import DAY_MS, Scene, call, shown
 from turnyard.records.commit import Park, Wait
-from turnyard.state import ingress
+from turnyard.state import ingress, upkeep
 from turnyard.state.lanes import LaneItem, sent, take_lane
 
 pytestmark = pytest.mark.asyncio
@@ -279,6 +279,16 @@ async def test_a_decision_after_its_deadline_is_expired_and_one_after_another_is
     view = await scene.start(owner)
     assert shown(view)[-1] == f"{made.id}:timeout"
     await scene.reply(view)
+
+
+async def test_more_deadlines_than_one_tick_meets_are_met_in_one_go(scene: Scene) -> None:
+    jobs = [await scene.say(session=f"s{i}", timeout_ms=1000) for i in range(120)]
+    await scene.pass_ms(1001)
+    shard = scene.yard.shards[0]
+    await upkeep.tick_through(shard, lease_ms=10_000, tick_ms=1_000, stopped=lambda: True)
+    assert sum([(await scene.job(job)).state == "cancelled" for job in jobs]) == 100
+    await upkeep.tick_through(shard, lease_ms=10_000, tick_ms=1_000, stopped=lambda: False)
+    assert all([(await scene.job(job)).state == "cancelled" for job in jobs])
 
 
 BROKEN: dict[str, Broken] = {
