@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import orjson
@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.tools.test_typed import Box, Note, Size, Tree
-from turnyard import ToolContext, tool
+from turnyard import Agent, App, ToolContext, tool
 from turnyard.engine.arguments import read_arguments
+from turnyard.ports import AskedCall, Done, ModelRequest
 from turnyard.testing.sample import sample
 from turnyard.tools import Tool, run_tool
 
@@ -105,7 +106,7 @@ async def test_what_the_schema_refuses_is_not_run(one: Tool[..., Any], sent: Any
         assert fits(one.schema, sent)
 
 
-@pytest.mark.spec("S19", "rival-27")
+@pytest.mark.spec("S19")
 @given(raw=st.text(max_size=200) | json_values.map(lambda value: orjson.dumps(str(value)).decode()) | nearly_right().map(json.dumps))
 async def test_whatever_text_comes_as_arguments_what_is_stored_and_run_is_an_object(raw: str) -> None:
     given = read_arguments(raw)
@@ -115,6 +116,53 @@ async def test_whatever_text_comes_as_arguments_what_is_stored_and_run_is_an_obj
         assert len(done.content.encode()) <= SHORT or not done.is_error
     else:
         assert len(given.refusal) < SHORT
+
+
+class Says:
+    """A model that makes one call with these arguments and then is done."""
+
+    def __init__(self, raw: str, name: str) -> None:
+        self._done = [Done("done"), Done("", (AskedCall("1", name, raw),), finish="tool_calls")]
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Done]:
+        del request
+        yield self._done.pop()
+
+    async def aclose(self) -> None:
+        """Do nothing: there is no connection."""
+
+
+app = App()
+
+
+@app.policy
+async def look_inside(ctx: Any, call: Any) -> None:
+    """Read what the schema promises: a policy that raises fails its turn."""
+    del ctx
+    if call.name == "order":
+        assert isinstance(call.args["boxes"], list)
+
+
+judged = app.agent("judged", model="openai:x", tools=[order, raw_order])
+plain = App().agent("plain", model="openai:x", tools=[order, raw_order])
+
+
+@pytest.mark.spec("S19")
+@pytest.mark.parametrize("agent", [plain, judged], ids=lambda agent: agent.name)
+@given(
+    raw=st.text(max_size=60)
+    | nearly_right().map(json.dumps)
+    | nearly_right().map(lambda v: json.dumps(json.dumps(v)))
+    | json_values.map(json.dumps),
+    name=st.sampled_from(["order", "raw_order", "nobody", "or der", ""]),
+)
+async def test_a_turn_goes_on_whatever_its_model_calls_with_whatever_arguments(agent: Agent, raw: str, name: str) -> None:
+    result = await agent.run("go", model=Says(raw, name))
+    assert (result.state, result.text) == ("succeeded", "done")
+    (made,) = result.calls
+    assert made.content is not None
+    assert not made.is_error or len(made.content.encode()) <= SHORT
+    orjson.dumps(made.args)
 
 
 @pytest.mark.spec("S19")
