@@ -1,7 +1,5 @@
 -- Cancel, and what a newer message of the asker does to calls that hold the turn.
 -- How: {cause, strike, cascade}; cause is user, deadline, superseded, budget or poisoned, cascade '1' takes child sessions along.
-local OVERDUE = 10000
-
 local function aside_cancelled(h, r, cause)
   if r.aw == 1 or r.an ~= 1 then return end
   put(h, {k = 'note', c = r.c, o = 'cancelled', st = r.ord, w = '0', kd = r.k})
@@ -35,6 +33,7 @@ local function cancel_rows(h, ord, how, match)
 end
 
 local function set_cancel(h, turn, how)
+  local OVERDUE = 10000
   if turn == '' or h.tu ~= turn then return false end
   local again, cause = cancelled(h), how.cause
   if again and h.cc == 'poisoned' then cause = h.cc end

@@ -7,8 +7,6 @@ local DEATHS, LOST = 3, 5
 local WEARY = 4
 
 -- quarantine maps a turn that is alone because of lost hosts to the time until which it counts, and its host.
-local QUARANTINE = 60000
-
 local function verdict_on(host)
   local verdict, all = 'host', call('HGETALL', P .. 'quarantine')
   for i = 1, #all, 2 do
@@ -51,6 +49,7 @@ end
 
 -- `report` is what a supervisor knows of its dead child: the suspects, and whether one of them was alone.
 local function charge(h, verdict, report)
+  local QUARANTINE = 60000
   if cancelled(h) then return end
   if verdict == 'child' then
     if not report or not (report.suspects[h.sid] or h.at >= WEARY) then return end

@@ -97,10 +97,9 @@ local function job_open(r, d)
   for _, j in ipairs(r.j) do call('HINCRBY', job_key(j), 'op', d) end
 end
 
-local TOLD_AS = {denied = 'deny', result = 'answered', error = 'answered'}
-
 -- What was asked is told how it came out, whichever way it did.
 local function tell_resolved(h, r, outcome, by, reason)
+  local TOLD_AS = {denied = 'deny', result = 'answered', error = 'answered'}
   local told = {'by', by or ''}
   if reason and reason ~= '' then told[3], told[4] = 'rs', reason end
   record(h, r.ord, false, 't', 'permission/resolved', 'u', r.t, 'c', r.c, 'k', r.k, 'o', TOLD_AS[outcome] or outcome, unpack(told))
@@ -150,9 +149,8 @@ end
 -- A row that nothing can ask for any more goes: its result is in the log, and nobody outside knows its name. The task of a
 -- lift or the end of a child is told by our own processes, who may repeat it for a moment; a real result after `unknown`
 -- or `timeout` is still to be taken, and so is a word of a task that does not know that it was called off.
-local REPEATS = 60000
-
 local function let_go(h, r)
+  local REPEATS = 60000
   put_row(h, r)
   if r.s == 'parked' then
     local late = (r.o == 'unknown' or r.o == 'timeout') and not r.la
