@@ -282,7 +282,7 @@ async def test_a_decision_after_its_deadline_is_expired_and_one_after_another_is
 
 
 async def test_more_deadlines_than_one_tick_meets_are_met_in_one_go(scene: Scene) -> None:
-    jobs = [await scene.say(session=f"s{i}", timeout_ms=1000) for i in range(120)]
+    jobs = [await scene.say(session=f"s{i}", timeout_ms=1000) for i in range(220)]
     await scene.pass_ms(1001)
     shard = scene.yard.shards[0]
     await upkeep.tick_through(shard, lease_ms=10_000, tick_ms=1_000, stopped=lambda: True)
