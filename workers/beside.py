@@ -12,12 +12,10 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from turnyard.engine.effects import Failure, Parked, ToolResult
-
 from .telling import Errand, Teller
 
 if TYPE_CHECKING:
-    from turnyard.app.calls import Detached
+    from turnyard.engine.beside import Detached
     from turnyard.ports import Clock
     from turnyard.records.commit import Commit
     from turnyard.state.yard import Yard
@@ -135,17 +133,11 @@ class Beside:
 
 
 def _outcome(detached: Detached) -> tuple[str, dict[str, Any]]:
-    body = detached.body
-    if body.cancelled():
-        return "cancelled", {"content": _CANCELLED_TEXT, "is_error": True}
-    error = body.exception()
-    if error is not None:
-        log.error("a call beside its turn failed", exc_info=error, extra={"call": detached.call})
+    try:
+        result = detached.result
+    except Exception as error:
+        log.exception("a call beside its turn failed", extra={"call": detached.call, "reason": str(error)})
         return "unknown", {}
-    result = body.result()
-    if isinstance(result, Failure):  # of a hook; its turn goes on without it
-        return "error", {"content": result.answer or result.message, "is_error": True}
-    if not isinstance(result, ToolResult):
-        what = "cannot park" if isinstance(result, Parked) else "can ask nobody any more: it is to ask before it does anything"
-        return "error", {"content": f"{detached.name} went on beside its turn and {what}", "is_error": True}
+    if result is None:
+        return "cancelled", {"content": _CANCELLED_TEXT, "is_error": True}
     return ("error" if result.is_error else "result"), result.body

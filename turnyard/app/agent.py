@@ -243,7 +243,7 @@ class Agent:
         settings, show = self._model_settings(), self.registry.shown
         more: dict[str, Any] = {"stopping": stopping, "builder": self._builder(models), "reader": read_entry_spec()}
         more["cuts_repetition"] = self.options.limits.loop_guard
-        more |= {"look_up": box.look_up, "bounded": hands.bounded}
+        more |= {"look_up": box.look_up, "bounded": hands.bounded, "look": hands.look, "read": hands.read}
         more["strategy"] = self.options.strategy
         more["layers"] = layers(self.home.hooks, lambda view: self._context(view, hands.deps))
         judged = self._rules(rules)

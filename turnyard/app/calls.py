@@ -12,6 +12,7 @@ from typing import Any, cast
 from turnyard.app.hooks import Hooks, after_tool, before_tool
 from turnyard.app.policies import ToolCall
 from turnyard.app.toolbox import Toolbox
+from turnyard.engine.beside import Detached, NotYet
 from turnyard.engine.effects import READ_ENTRY, AskApproval, Failure, Parked, RunTool, ToolResult
 from turnyard.engine.middleware import Ran
 from turnyard.engine.stubs import Stretch, read_arguments, read_entry
@@ -23,6 +24,8 @@ from turnyard.records.log import RESULT, USER, LogRecord
 from turnyard.text import OUTPUT_BYTES, bound
 from turnyard.tools.context import CallUrls, ToolContext
 from turnyard.tools.files import Files
+from turnyard.tools.later import NotYet as LookAgain
+from turnyard.tools.later import look, read_body
 from turnyard.tools.policy import judgement_of
 from turnyard.tools.runtime import ToolOutcome, run_tool
 from turnyard.tools.spill import Shown, shown_text
@@ -35,6 +38,7 @@ _TELLS_MS = 5000  # a body whose time is over tells so itself, before the call's
 AnyTool = Tool[..., Any]
 Report = Callable[[str, float, str], Awaitable[None]]
 Say = Callable[[Mapping[str, str], str, str, str, str], Awaitable[None]]
+Finish = Callable[[AnyTool, ToolContext[Any]], Awaitable[ToolOutcome | LookAgain]]
 Notify = Callable[[Mapping[str, str], str, str, str], Awaitable[None]]
 
 
@@ -61,22 +65,6 @@ async def _untold(_head: Mapping[str, str], _text: str, _group: str, _key: str) 
 async def _nothing_older(_view: TurnView, _seq: int) -> LogRecord | None:
     """Return no entry: what the turn shows is all there is."""
     return None
-
-
-@dataclass(slots=True, eq=False)
-class Detached:
-    """A body that goes on beside its turn. With `stopping` it was asked to stop."""
-
-    call: str
-    name: str
-    attempt: int
-    body: asyncio.Future[Ran] = field(init=False)
-    stopping: bool = False
-
-    def stop(self) -> None:
-        """Ask the body to stop, and stop waiting for it."""
-        self.stopping = True
-        self.body.cancel()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +146,28 @@ class Hands:
     async def _bounded_later(self, view: TurnView, effect: RunTool, body: asyncio.Future[Ran]) -> Ran:
         result = await body
         return await self.bounded(view, effect, result) if isinstance(result, ToolResult) else result
+
+    async def look(self, view: TurnView, effect: RunTool, request: Mapping[str, Any]) -> ToolResult | NotYet:
+        """Look for the result of a call that was left open; never raises, except CancelledError."""
+        return await self._finish(view, effect, lambda tool, ctx: look(tool, request.get("state"), ctx), request.get("poll_ms"))
+
+    async def read(self, view: TurnView, effect: RunTool, raw: str) -> ToolResult | NotYet:
+        """Read what came to the callback URL of a call; never raises, except CancelledError."""
+        return await self._finish(view, effect, lambda tool, ctx: read_body(tool, raw, ctx), None)
+
+    async def _finish(self, view: TurnView, effect: RunTool, doing: Finish, again_ms: int | None) -> ToolResult | NotYet:
+        tool = self.toolbox.get(effect.name)
+        if tool is None:
+            return ToolResult(f"{self.toolbox.absence(effect.name)}; the effect of the call is unknown", is_error=True)
+        ctx = self.context(view, effect.row, effect.key)
+        done = await doing(tool, ctx)
+        if isinstance(done, LookAgain):
+            return NotYet(again_ms if done.again is None else done.again.poll_ms, done.request)
+        try:
+            done = await after_tool(self.hooks, ctx, ToolCall(tool.name, effect.args, tool, ctx.call_id), done)
+        except HookFailed as error:
+            return ToolResult(error.answer, is_error=True)
+        return await self.bounded(view, effect, _result(done))
 
     async def _read(self, view: TurnView, effect: RunTool) -> ToolResult:
         """Read an entry that the model was shown shortened, or that a summary stands for."""
@@ -253,12 +263,16 @@ def read_outcome(outcome: ToolOutcome) -> Ran:
     if outcome.asks is not None:
         return AskApproval(judgement_of(outcome.asks))
     if outcome.park is None:
-        whole: dict[str, Any] = {"ref": outcome.ref, "size": outcome.size, "media_type": outcome.media_type}
-        return ToolResult(outcome.content, outcome.is_error, outcome.closes, details=outcome.details, **whole)
+        return _result(outcome)
     park = outcome.park
     request = park.request if park.poll is not None else None
     ripe = None if park.ripe is None else {"content": bound(park.ripe, OUTPUT_BYTES), "is_error": False}
     return Parked(outcome.content, park.expires_in_ms, awaited=park.wait, poll_ms=park.poll_ms, request=request, ripe=ripe)
+
+
+def _result(outcome: ToolOutcome) -> ToolResult:
+    whole: dict[str, Any] = {"ref": outcome.ref, "size": outcome.size, "media_type": outcome.media_type}
+    return ToolResult(outcome.content, outcome.is_error, outcome.closes, details=outcome.details, **whole)
 
 
 def _metadata(view: TurnView) -> dict[str, str]:

@@ -11,6 +11,7 @@ from turnyard.app.calls import Hands, Surroundings
 from turnyard.app.children import spawner
 from turnyard.app.models import ModelSpec, open_models
 from turnyard.blobs import open_memory
+from turnyard.engine.beside import Detached
 from turnyard.engine.effects import RunTool
 from turnyard.engine.local import LocalSession
 from turnyard.engine.local_agent import LocalAgent, Wires
@@ -110,6 +111,12 @@ class _Place:
     spawn: Spawn
     memory: MemorySession
     blobs: Blobs
+    beside: dict[str, Detached] = field(default_factory=dict[str, Detached])
+
+    def detach(self, one: Detached) -> str:
+        """Keep a body running that its turn waits for no longer."""
+        self.beside[one.call] = one
+        return f"{one.call}:beside:{one.attempt}"
 
     async def older(self, view: TurnView, seq: int) -> LogRecord | None:
         """Return an entry of the log, also one that a summary stands for; None when there is none."""
@@ -137,6 +144,7 @@ def _local_agent(base: Agent, settings: Settings, place: _Place) -> LocalAgent:
         "older": place.older,
         "notify": place.notify,
         "say": place.say,
+        "detach": place.detach,
     }
     around = Surroundings(**wires, keeps=True, blobs=place.blobs, output_bytes=agent.options.limits.output_bytes)
 
@@ -147,7 +155,8 @@ def _local_agent(base: Agent, settings: Settings, place: _Place) -> LocalAgent:
             if not opened:
                 raise ConfigError(f"agent {agent.name} has no model: give it one, or the session by set_model")
             # what is shown is the session's to say, whose registry holds the agent's roles, too
-            yield replace(agent.means(opened, Hands(agent.name, box, held, around)), spawn=place.spawn, show=None)
+            means = agent.means(opened, Hands(agent.name, box, held, around))
+            yield replace(means, spawn=place.spawn, show=None, beside=place.beside)
 
     def changed(to: Settings) -> LocalAgent:
         return _local_agent(base, to, place)

@@ -7,7 +7,7 @@ has a say, and takes what waits in the queues: steering before each request, fol
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from itertools import dropwhile, takewhile
@@ -31,6 +31,7 @@ from turnyard.errors import ModelError
 from turnyard.records.commit import Commit, TurnView
 from turnyard.records.log import COMPACTION, RESULT, LogRecord
 
+_EVER_S = 86_400.0
 _CANCELLED = {"code": "cancelled", "message": "the run was aborted", "retryable": False, "ref": None}
 
 
@@ -70,7 +71,7 @@ class Run:
         self.agent.wires.connect(self.shared.narration.tool_progress, lambda: self._steps.aborted)
         async with self._stack:
             await self._equip(self.settings)
-            self._began = self._seen = _last(self.memory)
+            self._began = self._seen = self.memory.last_seq
             self.shared.narration.begin()
             try:
                 enter()
@@ -140,19 +141,24 @@ class Run:
         shared, memory = self.shared, self.memory
         if not self._halted and memory.state == "idle" and take(shared.steering, memory):
             return True
-        if await Outside(memory, shared.narration, self._means, self._steps.stoppable).work():
+        outside = Outside(memory, shared.narration, self._means, self._steps.stoppable)
+        if await outside.work():
             return True
-        if memory.next_due_ms is not None:
-            await self._wait(memory.next_due_ms)
+        bodies = outside.bodies()
+        if memory.next_due_ms is not None or bodies:
+            await self._wait(memory.next_due_ms, bodies)
+            if self._steps.aborted:
+                await outside.stop()
             return True
         return not self._halted and memory.state == "idle" and take(shared.follow_ups, memory)
 
-    async def _wait(self, due_ms: int) -> None:
-        """Wait until a delay that holds the turn is over, or the turn is to end."""
+    async def _wait(self, due_ms: int | None, bodies: Sequence[asyncio.Future[Any]]) -> None:
+        """Wait until it is time for something, a body beside the turn has ended, or the run is to end."""
         clock = self.memory.clock
-        self._delay = delay = asyncio.ensure_future(clock.sleep(max(0, due_ms - clock.now_ms()) / 1000))
+        delay_s = _EVER_S if due_ms is None else max(0, due_ms - clock.now_ms()) / 1000
+        self._delay = delay = asyncio.ensure_future(clock.sleep(delay_s))
         try:
-            await self._steps.stoppable(asyncio.wait({delay}))
+            await self._steps.stoppable(asyncio.wait({delay, *bodies}, return_when=asyncio.FIRST_COMPLETED))
         finally:
             self._delay = None
             delay.cancel()
@@ -230,7 +236,7 @@ class Run:
         """
         async with self._stack:
             await self._equip(self.settings)
-            self._seen = _last(self.memory)
+            self._seen = self.memory.last_seq
             more = True
             while more and (done := await self._steps.stoppable(self._steps.performer.condense(idle_view(self.memory)))) is not None:
                 fold, summary = done
@@ -270,10 +276,6 @@ def take(queue: MessageQueue, memory: MemorySession) -> bool:
     for body in bodies:
         memory.accept(body)
     return bool(bodies)
-
-
-def _last(memory: MemorySession) -> int:
-    return memory.log[-1].seq if memory.log else 0
 
 
 def _closed(memory: MemorySession, turn: str) -> bool:

@@ -23,7 +23,8 @@ from turnyard.engine.memory import MemorySession
 from turnyard.engine.messages import ASSISTANT, Image, Message, body_of, messages_of
 from turnyard.engine.narration import Narration
 from turnyard.engine.options import Options, told
-from turnyard.engine.outcomes import decide, give_outcome
+from turnyard.engine.outcomes import decide, give_outcome, give_raw
+from turnyard.engine.outside import outstanding
 from turnyard.engine.queues import MessageQueue
 from turnyard.engine.registry import Converter, Registry
 from turnyard.engine.results import CallMade, LocalState, ParkedCall, RunResult, parked_of, result_of
@@ -139,21 +140,23 @@ class LocalSession:
             SessionBusy: a run is under way.
         """
         self._check_idle()
-        if self.memory.state == "ready" or self.has_queued or any(row.kind in ("lift", "child") for row in self.memory.parked()):
+        if self.memory.state == "ready" or self.has_queued or outstanding(self.memory):
             await self._go(lambda: None)
 
-    async def resolve(self, which: ParkedCall | str, value: Any = None, *, error: str | None = None) -> RunResult:
+    async def resolve(self, which: ParkedCall | str, value: Any = None, *, error: str | None = None, raw: Any = None) -> RunResult:
         """Give a parked call its result, or its error, and run what that wakes; a run that is under way takes it up.
 
         `which` is the parked call, its id, or the correlation id that its tool gave. `value` is shown to the model as
-        text, or as JSON when it is not a string.
+        text, or as JSON when it is not a string. `raw` is what comes to the call's callback URL: text, or JSON, which the tool's
+        resolver reads, if it has one.
 
         Raises:
             NotFound: no such call.
             AlreadyDecided: the call has another outcome; the first one stands. The same one again changes nothing.
         """
-        start = _last(self.memory)
-        row, new = give_outcome(self.memory, which, value, error)
+        start = self.memory.last_seq
+        fact = self._agent.table.fact
+        row, new = give_outcome(self.memory, which, value, error) if raw is None else give_raw(self.memory, which, raw, fact)
         if new:
             await self._settle()
         return self._result(row.jobs[-1] if row.jobs else None, start)
@@ -188,7 +191,7 @@ class LocalSession:
         return await self._decide(which, Decision(decision="answer", by=by, answer=answer))
 
     async def _decide(self, which: ParkedCall | str, decision: Decision) -> RunResult:
-        start = _last(self.memory)
+        start = self.memory.last_seq
         row = decide(self.memory, which, decision)
         await self._settle()
         return self._result(row.jobs[-1] if row.jobs else None, start)
@@ -353,7 +356,7 @@ class LocalSession:
             raise SessionBusy("the session has a run under way: wait_for_idle, or use steer or follow_up")
 
     async def _answer(self, enter: Callable[[], Any], *, poll: bool = True, ask: bool = False) -> RunResult:
-        start = _last(self.memory)
+        start = self.memory.last_seq
         jobs: list[str] = []
 
         def entering() -> None:
@@ -385,7 +388,9 @@ class LocalSession:
 
     async def _settle(self) -> None:
         """Have run what is ready, by the run that is under way or one of our own."""
-        while self._run is not None or self.memory.state == "ready":
+        if self._run is not None:
+            self._run.hurry()
+        while self._run is not None or self.memory.state == "ready" or any(row.raw for row in self.memory.parked()):
             if self._run is not None:
                 await self.wait_for_idle()
             else:
@@ -393,7 +398,3 @@ class LocalSession:
 
     def _result(self, job: str | None, start: int) -> RunResult:
         return result_of(self.memory, job, start, usage=self._shared.usage(), error=self._last_error, decode=self._agent.decode)
-
-
-def _last(memory: MemorySession) -> int:
-    return memory.log[-1].seq if memory.log else 0

@@ -62,6 +62,9 @@ class CallRow:
     decided: dict[str, Any] | None = None
     request: dict[str, Any] | None = None
     ripe: dict[str, Any] | None = None
+    task: str | None = None
+    look_ms: int | None = None
+    raw: list[str] = field(default_factory=list[str])
     answered: bool = False
     deadline_ms: int | None = None
     correlation: str | None = None
@@ -281,6 +284,11 @@ class MemorySession:
             self._read = len(self.log)
         return self._shown
 
+    @property
+    def last_seq(self) -> int:
+        """How long the log is."""
+        return self.log[-1].seq if self.log else 0
+
     def keep(self, row: CallRow) -> None:
         """Take in a new call, or a delay."""
         self.rows[row.call] = self._unsettled[row.call] = row
@@ -362,6 +370,6 @@ class MemorySession:
 
     @property
     def next_due_ms(self) -> int | None:
-        """When the first of what holds the turn by time alone is over: a delay, or a call that is ripe then; None when nothing does."""
-        timed = (r for r in self.waiting if r.only_wakes or (r.awaited and r.ripe is not None))
-        return min((r.deadline_ms for r in timed if r.deadline_ms is not None), default=None)
+        """When time alone brings something to do: a delay is over, a call is ripe, or to be looked at, or out of time; None: never."""
+        timed = [r for r in self.waiting if r.only_wakes or (r.awaited and r.ripe is not None) or r.look_ms or r.task]
+        return min((ms for r in timed for ms in (r.deadline_ms, r.look_ms) if ms is not None), default=None)

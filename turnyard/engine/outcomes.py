@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import orjson
 
+from turnyard.engine.effects import ToolFact
 from turnyard.engine.memory import CallRow, MemorySession
 from turnyard.engine.results import ParkedCall
 from turnyard.errors import AlreadyDecided, Conflict, NotApprover, NotFound
@@ -28,6 +30,16 @@ def give_outcome(memory: MemorySession, which: ParkedCall | str, value: Any, err
     if settled == "gone":
         raise Conflict(f"call {row.call} of {row.name} takes no outcome")
     return row, settled == "accepted"
+
+
+def give_raw(memory: MemorySession, which: ParkedCall | str, raw: Any, fact: Callable[[str], ToolFact | None]) -> tuple[CallRow, bool]:
+    """Give a call what its vendor said: its result, or what its tool is to read. Returns and raises what `give_outcome` does."""
+    row = _find(memory, which)
+    known = fact(row.name)
+    if known is None or not known.resolves or row.outcome is not None:
+        return give_outcome(memory, row.call, raw, None)
+    row.raw.append(_text(raw))
+    return row, True
 
 
 def decide(memory: MemorySession, which: ParkedCall | str, decision: Decision) -> CallRow:

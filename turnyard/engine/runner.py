@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from turnyard.engine.beside import Detached, NotYet
 from turnyard.engine.decide import calls_of
 from turnyard.engine.effects import (
     AskHooks,
@@ -51,6 +52,8 @@ Spawn = Callable[[TurnView, RunTool], Awaitable[tuple[str, dict[str, Any]]]]
 Judge = Callable[[TurnView, Sequence[AskedCall]], Awaitable[tuple[Judgement, ...] | Failure]]
 Bounded = Callable[[TurnView, RunTool, ToolResult], Awaitable[ToolResult]]
 StopHooks = Callable[[TurnView, AskHooks, Sequence[dict[str, Any]]], Awaitable[HookAnswer | Failure]]
+Look = Callable[[TurnView, RunTool, Mapping[str, Any]], Awaitable[ToolResult | NotYet]]
+Read = Callable[[TurnView, RunTool, str], Awaitable[ToolResult | NotYet]]
 Show = Callable[[Sequence[LogRecord]], Sequence[LogRecord]]
 Offer = Callable[[], Awaitable[Sequence[ToolSpec]]]
 LookUp = Callable[[Sequence[str]], Awaitable[None]]
@@ -80,7 +83,9 @@ class Means:
     `judge` says what the agent's rules say of calls; it never raises; None: there are no rules. `strategy` says which calls are made of
     an answer, and is that of the agent.
     `tools` are what the model is offered, or what says that anew for each request. `look_up` is told the names of calls before it is
-    decided how they are run, so that tools which come and go are those of now; neither raises.
+    decided how they are run, so that tools which come and go are those of now; neither raises. `look` looks for the result of a call
+    that was left open, `read` reads what came to its callback URL; neither raises; None where that is done elsewhere. `beside`
+    are the bodies that go on beside their turns, by call, where nobody else sees to them.
     """
 
     models: Sequence[Model]
@@ -103,6 +108,9 @@ class Means:
     strategy: AnyStrategy = field(default_factory=React)
     look_up: LookUp | None = None
     bounded: Bounded | None = None
+    look: Look | None = None
+    read: Read | None = None
+    beside: dict[str, Detached] = field(default_factory=dict[str, Detached])
 
     @property
     def run_call(self) -> Run:

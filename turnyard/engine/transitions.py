@@ -208,7 +208,8 @@ def _park_row(s: MemorySession, row: CallRow, park: Park) -> None:
     if kind == "approval" and row.decision == "allow":
         s.settle(row, "error", dict(ASKED_TWICE))
         return
-    row.kind, row.state, row.request, row.ripe = kind, "parked", park.request, park.ripe
+    row.kind, row.state, row.request, row.ripe, row.task = kind, "parked", park.request, park.ripe, park.task
+    row.look_ms = None if park.after_ms is None else s.clock.now_ms() + park.after_ms
     row.deadline_ms = s.clock.now_ms() + park.deadline_ms
     row.awaited = row.awaited or park.awaited
     row.demoted = row.demoted or (park.task is not None and not park.awaited)
