@@ -124,7 +124,7 @@ async def test_an_answer_to_a_lifted_call_is_gone(scene: Scene) -> None:
     assert (await raw(scene, view, made)).code == "gone"
 
 
-@pytest.mark.spec("trap-21", "trap-43")
+@pytest.mark.spec("trap-43")
 @pytest.mark.parametrize("worker", ["goes on", "dies"])
 async def test_an_answer_that_comes_before_the_call_is_parked_is_read_when_it_is(scene: Scene, worker: str) -> None:
     owner = await scene.worker()
