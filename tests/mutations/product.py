@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutations import tools
+from tests.mutations import governance, tools
 from tests.mutations.mutation import Edit, Mutation, lua
 
 
@@ -315,4 +315,4 @@ OUTSIDE = [
         by="script_reports::test_what_a_tool_says_to_the_user_stands_in_the_log_once",
     ),
 ]
-MUTATIONS = [*OUTSIDE, *OWNERS, *ORDER, *SLOTS, *TIME, *KEPT, *OUTCOMES, *tools.MUTATIONS]
+MUTATIONS = [*OUTSIDE, *OWNERS, *ORDER, *SLOTS, *TIME, *KEPT, *OUTCOMES, *tools.MUTATIONS, *governance.MUTATIONS]

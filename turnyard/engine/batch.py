@@ -107,9 +107,7 @@ def result_commit(batch: Batch, call: OpenCall, result: ToolResult | Parked) -> 
 
 
 def ask_commit(batch: Batch, call: OpenCall, judgement: Judgement) -> Commit:
-    """Return the commit after a call asked, before it did anything, that people decide first. Once they have, it may not ask again."""
-    if call.row.decision is not None:
-        return _answered(batch, call, _error(call, f"{call.name} was approved and asks for approval again; not executed"))
+    """Return the commit after a call asked, before it did anything, that people decide first."""
     request = request_of(call.name, call.args, terms_of(judgement), approval_ms=batch.facts.approval_ms)
     if call.grouped:
         change = _settle(batch, call, None)
