@@ -176,7 +176,7 @@ def _tell(approval: Approval, *, as_json: bool) -> None:
         return
     write(f"{found['id']}  {found['state']}")
     say(f"{found['tool'] or 'question'}({asked_of(found)}) in session {found['session']}")
-    if found["reason"]:
+    if found["reason"] and found["kind"] != "question":
         say(f"because {one_line(found['reason'], 200)}")
     decided = found["decided"]
     if decided:

@@ -35,7 +35,7 @@ def _show(said: dict[str, Any]) -> None:
     for call in calls:
         write(f"  {call.get('tool') or call.get('call')} ({call.get('kind')}) until {_moment(call.get('until_ms'))}")
     if facts.get("reason"):
-        write(f"  because {one_line(str(facts['reason']), 200)}")
+        write(f"  {'asks' if said['code'] == 'question' else 'because'} {one_line(str(facts['reason']), 200)}")
     if facts.get("ids"):
         write(f"  letters {', '.join(facts['ids'])}")
     holder: dict[str, Any] = said.get("holder") or {}
