@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -257,6 +258,17 @@ async def test_what_a_server_says_becomes_news_for_the_sessions_that_called_it(p
             ("messages/disk", "crm: [warning] nearly full"),
         )
     )
+
+
+async def test_a_server_that_cannot_be_reached_is_tried_less_and_less_often_and_whoever_asks_is_told_at_once(tmp_path: Path) -> None:
+    clock, trace = ManualClock(), tmp_path / "trace"
+    command = ["sh", "-c", f"echo started >> {trace}; exit 3"]
+    async with used(command, name="crm", clock=clock) as server:
+        for pause_s, starts in ((0.0, 1), (0.4, 1), (0.6, 2), (0.9, 2), (2.0, 3)):
+            await clock.advance(pause_s)
+            with pytest.raises(ServerAway, match="crm cannot be reached: it closed the connection"):
+                await server.list_tools()
+            assert trace.read_text().count("started") == starts
 
 
 def _runs(pid: int) -> bool:

@@ -13,7 +13,7 @@ from tests.integration.mcp.yard_app import FAILING, write_app
 from tests.processes import Roles, roles
 from tests.servers import clean, redis_client, redis_url
 from turnyard.records.approvals import Decision
-from turnyard.records.log import RESULT
+from turnyard.records.log import NOTICE, RESULT
 from turnyard.state import agents, approvals
 from turnyard.testing import wait_until
 
@@ -99,3 +99,26 @@ async def test_a_call_that_people_allowed_of_a_tool_that_went_meanwhile_says_so(
     assert other is not None
     assert other["text"] == "then: set_other: hi"
     assert (len(place.said(tool="set_note")), len(place.said(tool="set_other"))) == (0, 1)
+
+
+async def test_what_a_server_says_by_itself_is_read_at_the_next_step_by_sessions_that_called_it_and_by_no_other(
+    talk: Talk, clean: str, roles: Roles, place: Place, tmp_path: Path
+) -> None:
+    place.has("alert", "echo")
+    roles.dispatcher(clean)
+    options = {"prefix": "crm", "notices": ["notifications/acme/alert"], "env": place.env}
+    roles.worker(clean, write_app(tmp_path, "left", (place.raw("old"), options)), "--processes", "1")
+    await told(talk, "s2", "tools")
+    await told(talk, "s1", "call crm_alert disk 7 is full")
+
+    async def news(session: str) -> list[tuple[Any, ...]]:
+        await told(talk, session, "hello")
+        return [(r.body["text"], r.body["group"], r.body["key"]) for r in await talk.log(session) if r.type == NOTICE]
+
+    async def heard() -> bool:
+        return await news("s1") != []
+
+    await wait_until(heard, description="the news to be read")
+    said = 'crm: notifications/acme/alert {"what":"disk 7 is full"}'
+    assert await news("s1") == [(said, "mcp:crm", "notifications/acme/alert")]
+    assert await news("s2") == []
