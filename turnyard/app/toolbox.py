@@ -65,6 +65,11 @@ class _Source:
             return False
         return force or self._seen is None or self._seen != count_of(self.provider)
 
+    @property
+    def failing(self) -> bool:
+        """Tell whether it failed since it last listed its tools."""
+        return self._backoff.failing
+
     def listed(self, tools: Sequence[AnyTool], seen: int, now: float) -> None:
         """Take a new list."""
         self.tools, self._seen, self._listed_at, self._not_before = tuple(tools), seen, now, 0.0
@@ -169,10 +174,13 @@ class Toolbox:
             seen = count_of(source.provider)
             tools = await _answer(source.provider, self._patience_s)
         except Exception as error:  # noqa: BLE001 - a provider is a stranger's code
-            source.failed(self._clock.monotonic())
             fields = {"provider": source.provider.name, "reason": f"{type(error).__name__}: {error}"}
-            log.warning("a provider lists no tools, it is asked again later", extra=fields)
+            level = logging.DEBUG if source.failing else logging.WARNING  # it may be away for days
+            log.log(level, "a provider lists no tools, it is asked again later", extra=fields)
+            source.failed(self._clock.monotonic())
         else:
+            if source.failing:
+                log.info("a provider lists its tools again", extra={"provider": source.provider.name})
             source.listed(tools, seen, self._clock.monotonic())
 
     def _arrange(self) -> None:

@@ -219,6 +219,20 @@ async def test_a_provider_that_fails_harms_nobody_else_and_is_asked_again_later(
     assert [spec.name for spec in await tools.offer()] == ["add", "find", "lost"]
 
 
+async def test_a_provider_that_stays_away_is_warned_of_once_and_its_return_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    clock, provider = ManualClock(), Catalogue()
+    provider.fault = OSError("no route")
+    tools = box(provider, clock=clock)
+    for _ in range(5):
+        await tools.offer()
+        await clock.advance(61)
+    provider.fault = None
+    await tools.offer()
+    assert provider.asked == 6
+    assert [r.levelname for r in caplog.records] == ["WARNING", "INFO"]
+
+
 async def test_a_provider_that_cannot_count_its_changes_is_listed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     provider = Catalogue()
     provider.listed.now_has("find")
