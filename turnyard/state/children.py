@@ -63,21 +63,22 @@ class ChildCall:
 
 
 async def read_child_call(shard: Shard, store: str, call: str) -> ChildCall | None:
-    """Return a call of kind child, or None when its row is gone.
+    """Return a call of kind child, or None when its row is gone. It asks what people approved, where they changed what it asks.
 
     Raises:
         StoreUnavailable: the server did not answer.
     """
     with reading(f"call {call}"):
         async with shard.redis.pipeline(transaction=False) as pipe:
-            pipe.hget(shard.keys.calls(store), call)
+            pipe.hmget(shard.keys.calls(store), call, f"{call}:d")
             pipe.hmget(shard.keys.head(ids.store_session(store)), "tn", "id", "us", "dp", "pr", "tu", "jb")
-            raw, (tenant, session, user, depth, priority, turn, jobs) = await pipe.execute()
+            (raw, decided), (tenant, session, user, depth, priority, turn, jobs) = await pipe.execute()
         if raw is None or tenant is None:
             return None
         row: dict[str, Any] = orjson.loads(raw)
         told = text(jobs).split(",") if jobs and text(turn) == row["t"] else row["j"]
         said, metadata = await _said(shard, store, int(row["q"]), told[-1] if told else "")
+        edited: dict[str, Any] | None = orjson.loads(decided).get("input") if decided else None
     return ChildCall(
         shard=shard.n,
         store=store,
@@ -86,7 +87,7 @@ async def read_child_call(shard: Shard, store: str, call: str) -> ChildCall | No
         session=text(session),
         user=str(row.get("us") or text(user)),
         agent=str(said.get("name", "")),
-        args=said.get("args") or {},
+        args=edited if edited is not None else said.get("args") or {},
         depth=int(depth or 0),
         priority=int(priority or 0),
         deadline_ms=int(row.get("dl") or 0),

@@ -72,14 +72,15 @@ async def frozen(ctx, call):
 async def hide(ctx, call, result):
     result.content = result.content.replace("secret", "******")
 
-TOOLS = [refund, buy, vip, wipe]
+kid = app.agent("kid", model=Obeys())
+TOOLS = [refund, buy, vip, wipe, kid.as_tool()]
 app.agent("desk", model=Obeys(), tools=TOOLS)
 app.agent("hasty", model=Obeys(), tools=TOOLS, limits=Limits(approval_expires_in=timedelta(seconds=1)))
 '''
 
 CONFIG = """
 approvals:
-  - {tools: ["wipe*"], approvers: ["boss", "ops-*"], expires_in: 10m}
+  - {tools: ["wipe*", "kid"], approvers: ["boss", "ops-*"], expires_in: 10m}
 """
 
 

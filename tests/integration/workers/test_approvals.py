@@ -131,7 +131,7 @@ async def test_denials_edits_grants_and_several_at_once_in_reverse(talk: Talk, c
         # people deny, edit so that it may not run, and edit so that it may
         made = [("refund", {"order": f"o{i}", "amount": 200 + i}) for i in range(3)]
         job = await ask(talk, "several", *made)
-        first, second, third = await asked(talk, 3)
+        first, second, third = sorted(await asked(talk, 3), key=lambda one: one.args["order"])
         assert await decide(talk, third, input={"order": "o2", "amount": 150}) == "accepted"
         assert await decide(talk, second, input={"order": "o13", "amount": 150}) == "accepted"
         assert await decide(talk, first, "deny", reason="no receipt") == "accepted"
@@ -146,6 +146,11 @@ async def test_denials_edits_grants_and_several_at_once_in_reverse(talk: Talk, c
         assert await decide(talk, approval, scope="session", input={"part": "b"}) == "accepted"
         await talk.done(job)
         await talk.done(await ask(talk, "lifts", ("buy", {"part": "c"})))
+        # so does another agent
+        job = await ask(talk, "parent", ("kid", {"input": "x"}))
+        [approval] = await asked(talk, 1)
+        assert await decide(talk, approval, input={"input": "y"}) == "accepted"
+        assert ((await talk.done(job)).output or {})["text"] == "heard y"
         # the operator's rule and a body that asks; a newer message of the asker takes their place
         await ask(talk, "newer", ("wipe", {}), ("vip", {"name": "Ann"}))
         [approval] = await asked(talk, 1)
@@ -158,7 +163,7 @@ async def test_denials_edits_grants_and_several_at_once_in_reverse(talk: Talk, c
         '"buy", "b", true',
         '"buy", "c", false',
     ]
-    for session in ("rules", "several", "lifts", "newer"):
+    for session in ("rules", "several", "lifts", "parent", "newer"):
         check_log(await talk.log(session))
     told = [(r.type, r.outcome) for r in await talk.log("newer") if r.type in (RESULT, USER)]
     assert told == [(USER, None), (RESULT, "superseded"), (RESULT, "superseded"), (USER, None)]
