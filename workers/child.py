@@ -34,7 +34,7 @@ from .board import Board, Line
 from .lease import Lease
 from .link import Link, read_line
 from .options import Options, options_from
-from .remains import end_session
+from .remains import MARK, end_family
 from .served import Apps
 from .work import make_work
 
@@ -222,8 +222,8 @@ class ChildProcess:
             self._drain.set()
         # Nobody renews the lease any more: what is not handed back by its end is somebody else's.
         await self._clock.sleep(max(0.0, self._line.valid_until - self._clock.monotonic()))
-        if os.getsid(0) == os.getpid():
-            end_session(os.getpid(), spare=os.getpid())
+        if MARK in os.environ:
+            end_family(os.environ[MARK])
         os._exit(EXIT_UNFINISHED)
 
     async def _leave_when_idle(self) -> None:

@@ -1,7 +1,7 @@
 """One child process as its supervisor sees it.
 
 Each starts as a spare, which loads the apps and waits to hear who it is; so one may be kept ready beforehand.
-The child leads a session of its own, so that whatever its tools started dies with it. It is told who it is
+The child leads a session of its own and has a mark, so that whatever its tools started dies with it. It is told who it is
 (its owner id) before it registers: a child that dies at any moment can be ticked out by that name.
 """
 
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import secrets
 import socket
 import sys
 from typing import Any
@@ -18,20 +20,22 @@ from turnyard.records.ids import new_owner_id
 from .board import Board, Line
 from .link import Link
 from .options import Options
-from .remains import end_session
+from .remains import MARK, end_family
 
 
 class Spare:
     """A process that loads the apps and then waits to be made a child."""
 
-    def __init__(self, process: asyncio.subprocess.Process, link: Link) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, link: Link, mark: str) -> None:
         self.process = process
         self.link = link
+        self.mark = mark
 
     @classmethod
     async def start(cls, options: Options, board: Board) -> Spare:
         """Start one for these apps."""
         ours, theirs = socket.socketpair()
+        mark = secrets.token_hex(8)
         with theirs:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -41,9 +45,10 @@ class Spare:
                 str(board.fd),
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(), board.fd),
+                env={**os.environ, MARK: mark},
                 start_new_session=True,
             )
-        spare = cls(process, await Link.over(ours))
+        spare = cls(process, await Link.over(ours), mark)
         spare.link.send(options=options.to_json())
         return spare
 
@@ -56,7 +61,7 @@ class Spare:
         """Give it a cleared line, a name and what it is to do."""
         line = board.line(slot)
         line.clear()
-        child = Child(self.process, self.link, line, options, slot=slot, born_s=now_s)
+        child = Child(self, line, options, slot=slot, born_s=now_s)
         self.link.send(options=options.to_json(), slot=slot, owner=child.owner)
         return child
 
@@ -69,9 +74,10 @@ class Spare:
 class Child:
     """A running child: its process, the link to it, its line on the board, its owner id."""
 
-    def __init__(self, process: asyncio.subprocess.Process, link: Link, line: Line, options: Options, *, slot: int, born_s: float) -> None:
-        self.process = process
-        self.link = link
+    def __init__(self, made_of: Spare, line: Line, options: Options, *, slot: int, born_s: float) -> None:
+        self.process = made_of.process
+        self.link = made_of.link
+        self.mark = made_of.mark
         self.line = line
         self.slot = slot
         self.isolation = options.isolation
@@ -107,4 +113,4 @@ class Child:
 
     def kill(self) -> None:
         """End it and everything it started, now."""
-        end_session(self.process.pid)
+        end_family(self.mark, leader=self.process.pid)

@@ -1,4 +1,7 @@
-"""What a child leaves behind when it ends: whatever its tools started in its session, in groups of their own or not."""
+"""What a child leaves behind when it ends: whatever its tools started, in groups and sessions of their own or not.
+
+Each child is started with a mark in its environment, which all that it starts inherits; who has the mark is ended.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,18 @@ import os
 import signal
 from pathlib import Path
 
+MARK = "TURNYARD_FAMILY"
 _PROCESSES = Path("/proc")
 _ROUNDS = 3
-_AFTER_NAME = 3  # state, parent, group and then session follow the name, which may hold anything but its closing bracket last
 
 
-def end_session(session: int, *, spare: int | None = None) -> None:
-    """Kill every process of a session but `spare`, at once; where there is no /proc, those of its first group."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        if spare is None:
-            os.killpg(session, signal.SIGKILL)
+def end_family(mark: str, *, leader: int | None = None) -> None:
+    """Kill whoever has this mark but this process, at once; where there is no /proc, the group of `leader`."""
+    if leader is not None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(leader, signal.SIGKILL)
     for _ in range(_ROUNDS):  # one that forks is not done with at the first look
-        left = [pid for pid in _members(session) if pid != spare]
+        left = _marked(mark)
         for pid in left:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -26,17 +29,17 @@ def end_session(session: int, *, spare: int | None = None) -> None:
             return
 
 
-def _members(session: int) -> list[int]:
+def _marked(mark: str) -> list[int]:
+    wanted = f"{MARK}={mark}".encode()
     try:
         pids = [int(entry.name) for entry in _PROCESSES.iterdir() if entry.name.isdigit()]
     except OSError:
         return []
-    return [pid for pid in pids if _session_of(pid) == session]
+    return [pid for pid in pids if pid != os.getpid() and wanted in _environment(pid)]
 
 
-def _session_of(pid: int) -> int | None:
+def _environment(pid: int) -> list[bytes]:
     try:
-        stat = (_PROCESSES / str(pid) / "stat").read_text(errors="replace")
-        return int(stat.rpartition(")")[2].split()[_AFTER_NAME])
-    except (OSError, ValueError, IndexError):
-        return None  # it has ended meanwhile
+        return (_PROCESSES / str(pid) / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return []  # it has ended meanwhile, or is somebody else's

@@ -1,7 +1,7 @@
 """How a tool runs a command so that nothing of it is left behind.
 
-The command leads a process group of its own: what ends it (its time is over, the call is cancelled, the worker stops) ends
-all that it started. A worker that dies at once is buried by its supervisor, with every group of its session.
+The command leads a session of its own: what ends it (its time is over, the call is cancelled, the worker stops) ends all
+that it started there. A worker child that dies at once is buried by its supervisor, with whatever it started, wherever.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from datetime import timedelta
 from turnyard.errors import ToolError
 from turnyard.text import bound
 
+_MARK = "TURNYARD_FAMILY"  # set by whoever starts a worker child, who ends all that have it
 KEPT_BYTES = 65_536
 _CHUNK_BYTES = 65_536
 _TERM_S = 0.5  # between asking a group to end and ending it
@@ -56,13 +57,13 @@ async def run_command(
         stdout, stderr = await _pipe(stack), await _pipe(stack)
         try:
             process = await asyncio.create_subprocess_exec(
-                *argv,
+                *(os.fspath(part) for part in argv),
                 stdin=asyncio.subprocess.PIPE if given is not None else asyncio.subprocess.DEVNULL,
                 stdout=stdout.end,
                 stderr=stderr.end,
                 cwd=cwd,
-                env=env,
-                process_group=0,
+                env=None if env is None else {**env, **_family()},
+                start_new_session=True,
             )
         except OSError as error:
             raise ToolError(f"{argv[0]} cannot be run: {error.strerror or error}") from error
@@ -145,6 +146,11 @@ async def _end(process: asyncio.subprocess.Process) -> None:
             await asyncio.wait({asyncio.ensure_future(process.wait())}, timeout=_TERM_S)
     finally:
         _signal(process.pid, signal.SIGKILL)
+
+
+def _family() -> dict[str, str]:
+    """Return what marks a process as one that this worker child started."""
+    return {name: os.environ[name] for name in (_MARK,) if name in os.environ}
 
 
 def _signal(group: int, number: int) -> None:

@@ -121,19 +121,47 @@ async def render(ctx, name: str) -> str:
     await gate(name)
     return f"rendered {name}"
 
+@tool(lift_after=0.2, timeout=60)
+async def compile(ctx, name: str) -> str:
+    """Run a command that starts another one, beside the turn."""
+    note("compile")
+    await ctx.run("sh", "-c", 'sleep 600 & echo child $! >> "$0/trace"; echo command $$ >> "$0/trace"; wait', HERE)
+    return "compiled"
+
+@tool
+async def hold(name: str) -> str:
+    """Keep the turn busy until a gate opens."""
+    note("hold")
+    await gate(name)
+    return f"held {name}"
+
+@tool(park=timedelta(seconds=1))
+async def soon(ctx, name: str) -> str | Park:
+    """Order something that has to come within a second."""
+    note("soon")
+    (HERE / f"{name}.url").write_text(ctx.outcome_url)
+    return Park("ordered")
+
+@tool(park=timedelta(hours=1))
+async def buy(ctx, name: str) -> str | Park:
+    """Order something from a vendor."""
+    note("buy")
+    (HERE / f"{name}.url").write_text(ctx.outcome_url)
+    return Park("ordered")
+
 @tool
 async def add(name: str) -> str:
     """Be quick."""
     note("add")
     return f"added {name}"
 
-TOOLS = [long, once, patient, slow, export, order, build, late, render, add]
+TOOLS = [long, once, patient, slow, export, order, build, late, render, compile, hold, soon, buy, add]
 app = App()
 app.agent("hello", model="scripted:hello.yaml", tools=TOOLS, limits=Limits(retry_base=0.1, parallel_tools=4))
 '''
 
-_TOOLS = ("long", "once", "patient", "slow", "export", "order", "build", "late", "render", "add")
-_PAIRS = (("long", "once"), ("long", "patient"), ("export", "add"), ("render", "render"))
+_TOOLS = ("long", "once", "patient", "slow", "export", "order", "build", "late", "render", "compile", "hold", "soon", "buy", "add")
+_PAIRS = (("long", "once"), ("export", "add"), ("buy", "buy"))
 
 
 def _script() -> str:
@@ -169,6 +197,11 @@ class LaterApp:
         except FileNotFoundError:
             return []
         return [int(number) for word, number in (line.split() for line in lines) if word == what]
+
+    def url(self, name: str) -> str:
+        """Return the URL that a vendor was given for one order, empty before it was."""
+        path = self._directory / f"{name}.url"
+        return path.read_text() if path.exists() else ""
 
     def token(self) -> str:
         """Return the token that a parked tool gave to its vendor, empty before it did."""
