@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import dropwhile, takewhile
 from typing import Any
 
@@ -22,12 +23,15 @@ from turnyard.engine.local_agent import LocalAgent
 from turnyard.engine.memory import MemorySession
 from turnyard.engine.messages import Message, messages_of
 from turnyard.engine.options import Settings, TurnDone, asked, told
+from turnyard.engine.outcomes import decide
 from turnyard.engine.outside import Outside
 from turnyard.engine.queues import MessageQueue
+from turnyard.engine.results import parked_of
 from turnyard.engine.runner import Means
 from turnyard.engine.stepping import Steps
 from turnyard.engine.wiring import Shared, wired
 from turnyard.errors import ModelError
+from turnyard.records.approvals import Decision
 from turnyard.records.commit import Commit, TurnView
 from turnyard.records.log import COMPACTION, RESULT, LogRecord
 
@@ -49,6 +53,7 @@ class Run:
     _seen: int = 0
     _began: int = 0
     _delay: asyncio.Future[None] | None = None
+    _asked: set[str] = field(default_factory=set[str])
     _means: Means = field(init=False)
     _steps: Steps = field(init=False)
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
@@ -142,7 +147,7 @@ class Run:
         if not self._halted and memory.state == "idle" and take(shared.steering, memory):
             return True
         outside = Outside(memory, shared.narration, self._means, self._steps.stoppable)
-        if await outside.work():
+        if await outside.work() or await self._decided():
             return True
         bodies = outside.bodies()
         if memory.next_due_ms is not None or bodies:
@@ -151,6 +156,22 @@ class Run:
                 await outside.stop()
             return True
         return not self._halted and memory.state == "idle" and take(shared.follow_ups, memory)
+
+    async def _decided(self) -> bool:
+        """Ask the owner, once each, about calls that wait for approval; tell whether one was decided."""
+        decides = self.shared.options.on_approval
+        if decides is None:
+            return False
+        before = len(self._asked)
+        for one in parked_of(self.memory):
+            if one.call in self._asked or (one.request or {}).get("kind") != "allow_deny":
+                continue
+            said = await self._steps.stoppable(asked(partial(decides, one), None))
+            if said is None or self._steps.aborted:
+                continue
+            self._asked.add(one.call)
+            decide(self.memory, one, Decision("allow" if said else "deny", "") if isinstance(said, bool) else said)
+        return len(self._asked) > before
 
     async def _wait(self, due_ms: int | None, bodies: Sequence[asyncio.Future[Any]]) -> None:
         """Wait until it is time for something, a body beside the turn has ended, or the run is to end."""

@@ -10,7 +10,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
 
 from turnyard.engine.compaction import Compaction
 from turnyard.engine.effects import RunTool, ToolResult
@@ -20,6 +20,10 @@ from turnyard.engine.queues import Drain
 from turnyard.engine.runner import Run
 from turnyard.ports import Delta
 from turnyard.records.commit import TurnView
+
+if TYPE_CHECKING:
+    from turnyard.engine.results import ParkedCall
+    from turnyard.records.approvals import Decision
 
 T = TypeVar("T")
 Answer = T | Awaitable[T]
@@ -101,6 +105,7 @@ class Options:
     after_tool_call: Callable[[CallContext, ToolResult], Answer[Replace | None]] | None = None
     should_stop_after_turn: Callable[[TurnDone], Answer[bool]] | None = None
     prepare_next_turn: Callable[[TurnDone, Settings], Answer[Settings | None]] | None = None
+    on_approval: Callable[[ParkedCall], Answer[bool | Decision | None]] | None = None
 
 
 class LocalOptions(TypedDict, total=False):
@@ -117,6 +122,7 @@ class LocalOptions(TypedDict, total=False):
     after_tool_call: Callable[[CallContext, ToolResult], Answer[Replace | None]] | None
     should_stop_after_turn: Callable[[TurnDone], Answer[bool]] | None
     prepare_next_turn: Callable[[TurnDone, Settings], Answer[Settings | None]] | None
+    on_approval: Callable[[ParkedCall], Answer[bool | Decision | None]] | None
 
 
 def told(listener: Callable[[T], None] | None, what: T) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from turnyard import App, ApprovalRequired, Ask, Deny, Limits, LocalSession, Park, RunResult, ToolContext, tool
+from turnyard import App, ApprovalRequired, Ask, Deny, Limits, LocalSession, Park, ParkedCall, RunResult, ToolContext, tool
 from turnyard.engine.approving import REQUESTED, args_hash
 from turnyard.errors import AlreadyDecided, InvalidInput, NotApprover, NotFound
+from turnyard.records.approvals import Decision
 from turnyard.records.log import CALL, DECIDED, RESULT, USER
 from turnyard.testing import ManualClock, ScriptedModel, call
 
@@ -375,3 +376,22 @@ async def test_a_grant_that_was_not_offered_allows_this_one_call() -> None:
     waiting = await session.prompt("go")
     await session.approve(waiting.parked[0], scope="session")
     assert (await session.prompt("again")).state == "waiting"
+
+
+# -- an owner who decides at once
+
+
+async def test_the_owner_may_decide_on_the_way_or_leave_it_to_wait() -> None:
+    def decides(one: ParkedCall) -> bool | Decision | None:
+        order = one.args["order"]
+        edit = Decision("allow", "boss", input={"order": order, "amount": 101})
+        return {"a": True, "b": False, "c": edit}.get(order)
+
+    script = [call("refund", order=order, amount=200) for order in "abc"]
+    agent = App().agent("a", model=ScriptedModel([script, "done", call("refund", order="d"), "then"]), tools=[refund])
+    session = agent.local(on_approval=decides)
+    assert (await session.prompt("go")).text == "done"
+    assert ran == [("refund", "a", 200.0, True), ("refund", "c", 101.0, True)]
+    waiting = await session.prompt("more")
+    assert waiting.state == "waiting"
+    assert (await session.approve(waiting.parked[0])).text == "then"
