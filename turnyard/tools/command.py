@@ -62,7 +62,7 @@ async def run_command(
                 stdout=stdout.end,
                 stderr=stderr.end,
                 cwd=cwd,
-                env=None if env is None else {**env, **_family()},
+                env=None if env is None else {**env, **family()},
                 start_new_session=True,
             )
         except OSError as error:
@@ -148,7 +148,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         _signal(process.pid, signal.SIGKILL)
 
 
-def _family() -> dict[str, str]:
+def family() -> dict[str, str]:
     """Return what marks a process as one that this worker child started."""
     return {name: os.environ[name] for name in (_MARK,) if name in os.environ}
 

@@ -1,13 +1,16 @@
 """A server without the SDK, over stdin and stdout, that starts at once and does what no decent server does: `python raw_server.py MODE`.
 
-It speaks the protocol of 2025, as most servers do. Modes: old (decent), hang, garbage, dies, huge, heavy, odd, mute.
+It speaks the protocol of 2025, as most servers do. Modes: old (decent), deaf (it stays when nobody
+speaks to it any more), hang, garbage, dies, huge, heavy, odd, mute.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -94,9 +97,13 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
 if MODE == "garbage":
     for _ in range(2_000):
         print("}{ this is no JSON", flush=True)
+if MODE == "deaf":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if MODE in ("hang", "garbage"):
     sys.stdin.read()
 for line in sys.stdin:
     message = json.loads(line)
     if "id" in message:
         send({"id": message["id"], **answer(message["method"], message.get("params") or {})})
+if MODE == "deaf":
+    time.sleep(600)

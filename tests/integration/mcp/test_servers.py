@@ -191,6 +191,16 @@ async def test_an_idle_connection_is_closed_and_the_list_asked_for_again(place: 
         assert place.said(tool="echo")[-1]["pid"] != pid
 
 
+async def test_a_server_that_talks_nonsense_is_done_with_at_once_and_one_that_stays_is_ended(place: Place) -> None:
+    async with used(place.raw("garbage"), name="crm") as server:
+        with pytest.raises(ServerAway, match="it closed the connection"):
+            await server.list_tools()
+    async with used(place.raw("deaf"), env=place.env) as server:
+        await run(server, "echo")
+        (pid,) = {line["pid"] for line in place.said(tool="echo")}
+    assert not _runs(pid)
+
+
 @pytest.mark.parametrize("mode", ["hang", "garbage"])
 async def test_a_server_that_never_answers_costs_nobody_else_more_than_the_patience(place: Place, mode: str) -> None:
     good, bad = MCP(place.raw("old"), env=place.env, prefix="good"), MCP(place.raw(mode), prefix="bad")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 from tests.integration.conversation import TENANT, Talk, talk
 from tests.integration.mcp.places import Place, http_server
 from tests.integration.mcp.yard_app import FAILING, write_app
-from tests.processes import Roles, roles
+from tests.processes import Roles, descendants, roles
 from tests.servers import clean, redis_client, redis_url
 from turnyard.records.approvals import Decision
 from turnyard.records.log import NOTICE, RESULT
@@ -122,3 +124,16 @@ async def test_what_a_server_says_by_itself_is_read_at_the_next_step_by_sessions
     said = 'crm: notifications/acme/alert {"what":"disk 7 is full"}'
     assert await news("s1") == [(said, "mcp:crm", "notifications/acme/alert")]
     assert await news("s2") == []
+
+
+async def test_a_worker_that_is_killed_takes_the_servers_along_that_it_started(
+    talk: Talk, clean: str, roles: Roles, place: Place, tmp_path: Path
+) -> None:
+    roles.dispatcher(clean)
+    worker = roles.worker(clean, write_app(tmp_path, "left", (place.raw("deaf"), {"prefix": "crm", "env": place.env})), "--processes", "1")
+    await told(talk, "s1", "call crm_echo hi")
+    (pid,) = {line["pid"] for line in place.said(tool="echo")}
+    (owner,) = [child for child in worker.children() if pid in descendants(child)]
+    os.kill(owner, signal.SIGKILL)
+    await wait_until(lambda: not Path(f"/proc/{pid}").exists(), description="the server to end")
+    assert await told(talk, "s1", "call crm_echo again") == "then: echo: again"

@@ -28,9 +28,10 @@ from turnyard.backoff import Backoff
 from turnyard.errors import ConfigError
 from turnyard.ports import Clock
 from turnyard.tools.mcp.followers import Wanted
+from turnyard.tools.mcp.process import over_stdio
 from turnyard.tools.mcp.server import Server
 from turnyard.tools.mcp.tasks import Tasks
-from turnyard.tools.mcp.wire import Wire, over_http, over_stdio
+from turnyard.tools.mcp.wire import Wire, over_http
 from turnyard.tools.secrets import revealed
 
 log = logging.getLogger("turnyard.tools")

@@ -1,19 +1,17 @@
-"""The wires to MCP servers, so that what goes wrong on one request stays with that request.
+"""The wire to an MCP server over HTTP, on which what goes wrong with one request stays with that request.
 
-The SDK lets a failed HTTP request end the whole connection, and reads answers of any size; here such a request alone
-fails. It also keeps to itself that a process is gone; here whoever owns the connection is told.
+The SDK lets a failed request end the whole connection, and reads answers of any size; here such a request alone fails.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar
-from typing import Any, Self
+from typing import Any
 
 import httpx2
 import orjson
-from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CONNECTION_CLOSED
 
@@ -36,49 +34,6 @@ def over_http(url: str, headers: Mapping[str, str], *, more: ContextVar[Mapping[
             yield streams
 
     return wire()
-
-
-def over_stdio(command: tuple[str, ...], env: Mapping[str, str], *, cwd: str | None, gone: Callable[[], None]) -> Wire:
-    """Return the wire to a process of its own, which ends with it. It inherits no more of the environment than PATH, HOME and the like.
-
-    `gone` is called when the process has ended or closed its output. What it writes to stderr joins that of this process.
-    """
-    parameters = StdioServerParameters(command=command[0], args=list(command[1:]), env=dict(env), cwd=cwd, encoding_error_handler="replace")
-
-    @asynccontextmanager
-    async def wire() -> AsyncGenerator[tuple[Any, Any]]:
-        async with stdio_client(parameters) as (read, write):
-            yield _Watched(read, gone), write
-
-    return wire()
-
-
-class _Watched:
-    """A stream that tells when it ends."""
-
-    def __init__(self, inner: Any, gone: Callable[[], None]) -> None:
-        self._inner = inner
-        self._gone = gone
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    async def __aenter__(self) -> Self:
-        await self._inner.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: object) -> bool | None:
-        return await self._inner.__aexit__(*error)
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Any:
-        try:
-            return await self._inner.__anext__()
-        except BaseException:
-            self._gone()
-            raise
 
 
 class _Patient(httpx2.AsyncClient):
