@@ -189,3 +189,18 @@ def test_what_is_not_a_terminal_gets_json():
     finally:
         root.handlers[:] = kept
         root.setLevel(level)
+
+
+def test_what_the_sdk_of_mcp_shows_of_servers_is_not_written_down():
+    root, kept = logging.getLogger(), logging.getLogger().handlers[:]
+    level, stream = root.level, io.StringIO()
+    try:
+        telemetry.setup(stream=stream)
+        logging.getLogger("mcp.client.stdio").error("Failed to parse: sk-hidden")
+        logging.getLogger("turnyard.tools").warning("a provider lists no tools")
+        logging.getLogger("client").warning("an app's own logger of that name")
+        events = [json.loads(line)["event"] for line in stream.getvalue().splitlines()]
+        assert events == ["a provider lists no tools", "an app's own logger of that name"]
+    finally:
+        root.handlers[:] = kept
+        root.setLevel(level)
