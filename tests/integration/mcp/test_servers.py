@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.mcp.places import SDK, Place
+from tests.integration.mcp.places import SDK, Place, http_server
 from turnyard import MCP, secret
 from turnyard.app.toolbox import Toolbox
 from turnyard.clock import SystemClock
@@ -279,6 +279,24 @@ async def test_a_server_that_cannot_be_reached_is_tried_less_and_less_often_and_
             with pytest.raises(ServerAway, match="crm cannot be reached: it closed the connection"):
                 await server.list_tools()
             assert trace.read_text().count("started") == starts
+
+
+async def test_a_resource_that_is_watched_is_told_of_when_it_changes(place: Place) -> None:
+    clock = ManualClock()
+    place.has("touch")
+    news: list[tuple[str, str, str]] = []
+
+    async def notify(text: str, group: str, key: str) -> None:
+        news.append((text, group, key))
+
+    with http_server(place) as url:
+        async with used(url, name="crm", clock=clock, notices=["note://one"]) as server:
+            assert await run(server, "touch", ToolContext.fake(notify=notify)) == ToolOutcome("touched")
+            opened = await server.opened()
+            await wait_until(lambda: opened._news._waiting != {}, description="the change to be heard")
+            await clock.advance(1)
+            await wait_until(lambda: news != [], description="the session to be told")
+    assert news == [("crm: resource note://one has changed", "mcp:crm", "note://one")]
 
 
 def _runs(pid: int) -> bool:
