@@ -10,6 +10,7 @@ import pytest
 from platforms.http.app import create_app
 from platforms.http.desk import Desk
 from platforms.http.options import HttpOptions
+from tests.protocol.family import Family
 from tests.protocol.scene import Scene, call
 from turnyard.blobs import FileStore, StoreLimits
 from turnyard.blobs.redis import RedisShelf
@@ -86,6 +87,19 @@ async def test_for_a_guessed_token_nothing_is_kept(scene: Scene, http: httpx.Asy
     for wrong in (guessed, new_call_token(99, "a" * 26 + ".0", "call_x")[0]):
         assert (await http.post(f"/v1/calls/{wrong}", content=LONG.encode())).status_code == 404
     assert await files.page("default") == []
+
+
+async def test_a_long_answer_of_another_agent_is_cut_and_kept_whole(scene: Scene, files: FileStore) -> None:
+    family = await Family.of(scene, blobs=files)
+    await family.parent()
+    await family.carry()
+    await family.finish(0, LONG)
+    await family.carry()
+    view = await family.woken()
+    (result,) = (e for e in view.entries if e.type == RESULT)
+    assert len(result.body["content"].encode()) <= OUTPUT_BYTES
+    assert result.body["session"] == family.child()
+    assert (await files.read("default", result.body["ref"])).decode() == LONG
 
 
 def _place(token: str) -> tuple[int, str, str]:

@@ -222,3 +222,23 @@ async def test_a_tool_keeps_and_gets_files_of_its_tenant() -> None:
     await files.delete(ref)
     with pytest.raises(NotFound):
         await files.stat(ref)
+
+
+async def test_a_long_answer_of_another_agent_is_kept_whole_with_the_callers_files() -> None:
+    words = " ".join(map(str, range(5_000)))
+    app = App()
+    kid = app.agent("kid", model=ScriptedModel([words]))
+    read: list[str] = []
+
+    def answer(request: ModelRequest) -> Item:
+        last = str(request.messages[-1]["content"])
+        if not last.endswith("being bytes]"):
+            return call("kid", input="write") if not read else "done"
+        read.append(last)
+        return call("read_entry", id=int(last.rpartition("[event_id=")[2].partition(":")[0]), offset=len(words) - 10)
+
+    talk = app.agent("boss", model=FunctionModel(answer), tools=[kid.as_tool()]).local()
+    done = await talk.prompt("ask it")
+    assert done.state == "succeeded"
+    assert len(next(e for e in talk.entries if e.type == RESULT).body["content"].encode()) <= OUTPUT_BYTES
+    assert str(done.calls[1].content).endswith("\n" + words[-10:])
