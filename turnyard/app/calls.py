@@ -21,7 +21,7 @@ from turnyard.fence import turn_fence
 from turnyard.ports import Blobs
 from turnyard.records.commit import Row, TurnView
 from turnyard.records.log import RESULT, USER, LogRecord
-from turnyard.text import OUTPUT_BYTES, bound
+from turnyard.text import OUTPUT_BYTES, both_ends, bound
 from turnyard.tools.context import CallUrls, ToolContext
 from turnyard.tools.files import Files
 from turnyard.tools.later import NotYet as LookAgain
@@ -196,15 +196,17 @@ class Hands:
 
     async def bounded(self, view: TurnView, effect: RunTool, result: ToolResult) -> ToolResult:
         """Return a result as the log is to hold it: one that is too long is cut, and kept whole as a file. Never raises."""
-        if result.ref is not None or (effect.name == READ_ENTRY and self.toolbox.get(READ_ENTRY) is None):
+        if effect.name == READ_ENTRY and self.toolbox.get(READ_ENTRY) is None:
             return result
+        if result.ref is not None:  # it names a file already; what a hook made of its words is cut all the same
+            return replace(result, content=both_ends(result.content, self.around.output_bytes, lost=True))
         shown = await self._shown(view.head.get("tenant", ""), effect.name, effect.row.call, result.content)
         return replace(result, content=shown.content, ref=shown.ref, size=shown.size)
 
     async def shown(self, tenant: str, name: str, call: str, outcome: ToolOutcome) -> ToolOutcome:
         """Return an outcome that comes from outside a turn as the log is to hold it, like `bounded`. Never raises."""
         if outcome.ref is not None:
-            return outcome
+            return replace(outcome, content=both_ends(outcome.content, self.around.output_bytes, lost=True))
         shown = await self._shown(tenant, name, call, outcome.content)
         return replace(outcome, content=shown.content, ref=shown.ref, size=shown.size)
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnyard import App, Limits, ToolContext, tool
+from turnyard.app.hooks import Result
 from turnyard.blobs import FileStore, StoreLimits, open_memory
 from turnyard.engine.shaper import ShaperPolicy
 from turnyard.engine.stubs import MAX_READ_CHARS, Stretch
@@ -242,3 +243,29 @@ async def test_a_long_answer_of_another_agent_is_kept_whole_with_the_callers_fil
     assert done.state == "succeeded"
     assert len(next(e for e in talk.entries if e.type == RESULT).body["content"].encode()) <= OUTPUT_BYTES
     assert str(done.calls[1].content).endswith("\n" + words[-10:])
+
+
+async def test_hooks_see_the_whole_before_it_is_cut_and_what_they_take_out_is_not_kept_and_what_they_add_is_cut() -> None:
+    app = App()
+
+    @app.hook("after_tool")
+    async def redact(ctx: object, called: object, result: Result) -> None:
+        result.content = "z" * 30_000 if result.content.startswith("[file") else result.content.replace("SECRET", "#")
+
+    @tool
+    async def leak() -> str:
+        """Say too much."""
+        return "x" * 20_000 + "SECRET" + "x" * 20_000
+
+    @tool
+    async def draw() -> bytes:
+        """Draw."""
+        return b"\x89PNG\r\n\x1a\n\0"
+
+    model = ScriptedModel([[call("leak"), call("draw")], "ok"])
+    talk = app.agent("a", model=model, tools=[leak, draw]).local()
+    assert (await talk.prompt("go")).state == "succeeded"
+    leaked, drawn = (e for e in talk.entries if e.type == RESULT)
+    assert leaked.body["size"] == 40_001
+    assert all(len(e.body["content"].encode()) <= OUTPUT_BYTES for e in (leaked, drawn))
+    assert drawn.body["media_type"] == "image/png"
