@@ -2,8 +2,9 @@
 
 from turnyard.app.agent import Agent, TurnContext
 from turnyard.app.application import App
-from turnyard.app.hooks import Stopping
+from turnyard.app.hooks import Asking, Result, Stopping
 from turnyard.app.limits import Limits
 from turnyard.app.loading import load_app
+from turnyard.app.policies import ToolCall
 
-__all__ = ["Agent", "App", "Limits", "Stopping", "TurnContext", "load_app"]
+__all__ = ["Agent", "App", "Asking", "Limits", "Result", "Stopping", "ToolCall", "TurnContext", "load_app"]
