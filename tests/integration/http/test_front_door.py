@@ -126,7 +126,7 @@ async def test_results_that_come_in_a_busy_turn_are_seen_together_with_what_else
     assert await answers(client, session) == heard + 1
 
 
-@pytest.mark.spec("runner-32", "rival-14")
+@pytest.mark.spec("runner-32")
 async def test_a_result_that_comes_after_its_time_is_told_as_late_and_once(client: Client, house: House) -> None:
     session, order = name(), name()
     job = await client.submit("hello", f"soon {order}", session=session)
@@ -145,7 +145,6 @@ async def test_a_result_that_comes_after_its_time_is_told_as_late_and_once(clien
     assert late["late"] is True
 
 
-@pytest.mark.spec("L26")
 async def test_results_in_reverse_order_reach_their_own_calls(client: Client, house: House) -> None:
     session, one, two = name(), name(), name()
     job = await client.submit("hello", f"buy {one} buy {two}", session=session)
@@ -159,7 +158,6 @@ async def test_results_in_reverse_order_reach_their_own_calls(client: Client, ho
     assert found == {one: "the first", two: "the second"}
 
 
-@pytest.mark.spec("rival-18")
 async def test_a_result_that_comes_after_a_new_beginning_belongs_to_the_history_that_made_the_call(client: Client, house: House) -> None:
     session, order = name(), name()
     job = await client.submit("hello", f"buy {order}", session=session)
