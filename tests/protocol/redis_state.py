@@ -239,12 +239,12 @@ def _redis_rows(mirror: Mirror, store: str) -> dict[str, Any]:
             "answered": r.get("an") == 1,
             "turn": r["t"],
             "task": [r["tk"], r["tj"]] if r.get("tk") else None,
-            "tries": r["tr"],
+            "tries": r.get("tr", 1),
             "relays": r["re"],
             "mode": r.get("mo"),
             "off": r.get("nb") is not None,
             "answers": [r.get("wn", 0) - r.get("wc", 0), r.get("wc", 0)],
             "struck": r.get("sk") == 1,
-            "jobs": list(r["j"]),
+            "jobs": list(r.get("j", ())),
         }
     return rows

@@ -160,7 +160,7 @@ async def _read(shard: Shard, members: Sequence[str]) -> list[Approval | None]:
                 pipe.hmget(shard.keys.calls(store), call, f"{call}:q", f"{call}:d", f"{call}:r")
                 pipe.hmget(shard.keys.head(store_session(store)), "id", "tn")
             (seconds, micros), *found = await pipe.execute()
-        rows = [orjson.loads(raw[0]) if raw[0] else None for raw in found[::2]]
+        rows = [orjson.loads(raw[0]) | {"c": call} if raw[0] else None for (_, call), raw in zip(names, found[::2], strict=True)]
         async with shard.redis.pipeline(transaction=False) as pipe:
             for (store, _), row in zip(names, rows, strict=True):
                 seq = f"{int(row['q'])}-0" if row and "q" in row else "0-0"

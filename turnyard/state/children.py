@@ -76,7 +76,7 @@ async def read_child_call(shard: Shard, store: str, call: str) -> ChildCall | No
         if raw is None or tenant is None:
             return None
         row: dict[str, Any] = orjson.loads(raw)
-        told = text(jobs).split(",") if jobs and text(turn) == row["t"] else row["j"]
+        told = text(jobs).split(",") if jobs and text(turn) == row["t"] else row.get("j")
         said, metadata = await _said(shard, store, int(row["q"]), told[-1] if told else "")
         edited: dict[str, Any] | None = orjson.loads(decided).get("input") if decided else None
     return ChildCall(

@@ -131,25 +131,26 @@ async def _parked(shard: Shard, store: str) -> list[ParkedCall]:
     fields = [name + suffix for name in names for suffix in ("", ":q", ":g")]
     found: list[bytes | None] = await shard.redis.hmget(key, fields)
     calls: list[ParkedCall] = []
-    for raw, asked, said in zip(found[::3], found[1::3], found[2::3], strict=True):
+    for name, raw, asked, said in zip(names, found[::3], found[1::3], found[2::3], strict=True):
         row: dict[str, Any] = orjson.loads(raw) if raw else {}
         if row.get("s") == "parked" and not row.get("o"):
-            calls.append(await _call(shard, store, row, asked, said))
+            calls.append(await _call(shard, store, name, row, asked, said))
     return calls
 
 
-async def _call(shard: Shard, store: str, row: dict[str, Any], asked: bytes | None, said: bytes | None) -> ParkedCall:
+async def _call(shard: Shard, store: str, call: str, row: dict[str, Any], *kept: bytes | None) -> ParkedCall:
+    asked, said = kept
     tool, called_ms = await _tool(shard, store, row["q"]) if "q" in row else ("", None)
     of_people = row["k"] in ("approval", "question")
     since = row.get("si") or called_ms
     return ParkedCall(
-        call=row["c"],
+        call=call,
         tool=tool,
         kind=row["k"],
         awaited=row["aw"] == 1,
         deadline_ms=int(row["dl"]) if "dl" in row else None,
         since_ms=int(since) if since else None,
-        approval=approval_id(shard.n, store, row["c"]) if of_people else None,
+        approval=approval_id(shard.n, store, call) if of_people else None,
         request=orjson.loads(asked) if of_people and asked else {},
         progress=read_progress(said),
     )

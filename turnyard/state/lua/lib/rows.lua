@@ -20,7 +20,7 @@ local function row(h, ord, c)
   if r == nil then
     local raw = call('HGET', calls_key(h, ord), c)
     r = raw and cjson.decode(raw) or false
-    if r then r.ord, r.c = ord, c end
+    if r then r.ord, r.c, r.j, r.tr = ord, c, r.j or {}, r.tr or 1 end
     h.rows[c] = r
   end
   return r
@@ -166,6 +166,19 @@ local function answered(h, r, outcome)
   if outcome == 'placeholder' then put_row(h, r) else let_go(h, r) end
 end
 
+-- A row says nothing that its place says, nor what nearly every row would say: calls wait by the thousand.
+local function stored(r)
+  local place, jobs, tries, asker, repeats = r.ord, r.j, r.tr, r.us, r.i
+  r.ord, r.c = nil, nil
+  if #jobs == 0 then r.j = nil end
+  if tries == 1 then r.tr = nil end
+  if asker == '' then r.us = nil end
+  if repeats == 0 then r.i = nil end
+  local raw = cjson.encode(r)
+  r.ord, r.j, r.tr, r.us, r.i = place, jobs, tries, asker, repeats
+  return raw
+end
+
 local function save_rows(h)
   for c, r in pairs(h.rows or {}) do
     if r and r.dirty then
@@ -174,7 +187,8 @@ local function save_rows(h)
         if not r.fresh then call('HDEL', calls_key(h, r.ord), c, c .. ':r') end
       else
         r.fresh = nil
-        call('HSET', calls_key(h, r.ord), c, cjson.encode(r))
+        call('HSET', calls_key(h, r.ord), c, stored(r))
+        r.c = c
       end
     end
   end
