@@ -15,9 +15,10 @@ import signal
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 from tests.faults.history import DIRECTORY, journal
-from turnyard import App, Park, tool
+from turnyard import App, ApprovalRequired, Ask, Park, tool
 from turnyard.errors import ModelError
 from turnyard.ports import AskedCall, Delta, Done, ModelRequest
 from turnyard.testing.checkers import check_anthropic, check_gemini, check_openai
@@ -158,13 +159,91 @@ async def doom(ctx: ToolContext[None], n: int) -> str:
 async def order(ctx: ToolContext[None], n: int) -> Park:
     """Order something from a vendor, who answers about when the time is over, or twice, or never."""
     _ran(ctx, "order")
-    path = HERE / "orders" / f"{ctx.call_id}.new"
-    path.write_text(json.dumps({"call": ctx.call_id, "url": ctx.outcome_url, "made_s": time.monotonic(), "park_s": PARK_S}))
-    path.rename(path.with_suffix(".json"))
+    _leave(ctx, ctx.outcome_url)
     return Park("ordered")
 
 
-TOOLS = [add, linger, again, block, wrong, die, render, burn, polish, flop, doom, order]
+def _leave(ctx: ToolContext[None], url: str) -> None:
+    """Leave an order where vendors look for them."""
+    path = HERE / "orders" / f"{ctx.call_id}.new"
+    path.write_text(json.dumps({"call": ctx.call_id, "url": url, "made_s": time.monotonic(), "park_s": PARK_S}))
+    path.rename(path.with_suffix(".json"))
+
+
+def _people(_ctx: ToolContext[None], **_: Any) -> Ask:
+    return Ask("chaos asks", approvers=["ann", "bob"], expires_in=PARK_S)
+
+
+@tool(approval=_people)
+async def pay(ctx: ToolContext[None], n: int) -> str:
+    """Have an effect that people allow first, and that must not happen twice."""
+    _ran(ctx, "pay")
+    BOOK.note("consent", call=ctx.call_id, approved=ctx.approved)
+    await asyncio.sleep(0.2)
+    return f"paid {n}"
+
+
+@tool(approval=_people, lift=True)
+async def ship(ctx: ToolContext[None], n: int) -> str:
+    """Lifted once people allowed it; must not run again."""
+    _ran(ctx, "ship")
+    await asyncio.sleep(0.3)
+    return f"shipped {n}"
+
+
+@tool
+async def doubt(ctx: ToolContext[None], n: int) -> str:
+    """Ask people from within, before anything is done."""
+    if not ctx.approved:
+        raise ApprovalRequired("chaos doubts", approvers=["ann", "bob"], expires_in=PARK_S)
+    _ran(ctx, "doubt")
+    return f"done without doubt {n}"
+
+
+@tool(lift_after=0.3)
+async def grow(ctx: ToolContext[None], n: int) -> str:
+    """Take longer than a turn should be kept for; must not run again."""
+    _ran(ctx, "grow")
+    await asyncio.sleep(0.9 if n % 3 == 0 else 0.1)
+    return f"grown {n}"
+
+
+@tool(park=PARK_S)
+async def hold(ctx: ToolContext[None], n: int) -> Park:
+    """Order as `order` does, and have the turn wait for it."""
+    _ran(ctx, "hold")
+    _leave(ctx, ctx.outcome_url)
+    return Park("held", wait=True)
+
+
+@tool(park=PARK_S)
+async def track(ctx: ToolContext[None], n: int) -> Park:
+    """Order from a vendor whose answers the tool reads itself: the first of them is not final."""
+    _ran(ctx, "track")
+    _leave(ctx, ctx.callback_url)
+    return Park("tracked")
+
+
+@track.resolve
+async def tracked(ctx: ToolContext[None], body: dict[str, str]) -> str | None:
+    """Read what the vendor says; a first word is no result."""
+    return None if body.get("result") == "first" else f"tracked {body}"
+
+
+@tool(park=PARK_S * 2)
+async def watch(ctx: ToolContext[None], n: int) -> Park:
+    """Start something elsewhere that has to be looked at until it is done."""
+    _ran(ctx, "watch")
+    return Park("started", poll=0.2, state={"ready_s": time.time() + 0.3 * (n % 4)})
+
+
+@watch.poll
+async def watched(ctx: ToolContext[None], state: dict[str, float]) -> str | None:
+    """Look whether it is done."""
+    return "seen" if time.time() >= state["ready_s"] else None
+
+
+TOOLS = [pay, ship, doubt, grow, hold, track, watch, add, linger, again, block, wrong, die, render, burn, polish, flop, doom, order]
 app = App()
 app.agent("bot", model=Player(), instructions="Play your part.", tools=TOOLS)
 app.agent("slowpoke", model=Player(), instructions="Play your part.", tools=TOOLS)

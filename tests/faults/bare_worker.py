@@ -1,7 +1,7 @@
 """`python -m tests.faults.bare_worker URL`: a worker of the pool `bare` made of the engine and the state API alone.
 
-Its agent has what tools cannot ask for yet: calls that need an approval, parallel batches and retry delays. Approvals
-are left as orders for the vendors of the load, who decide them. Now and then a commit is sent again after the next one
+Its agent makes calls that need an approval, parallel batches and retry delays without any of the real workers' code.
+Approvals are left as orders for the vendors of the load, who decide them. Now and then a commit is sent again after the next one
 was made, as a packet that was under way for long; the fence must tell it apart.
 """
 

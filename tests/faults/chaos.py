@@ -14,8 +14,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests.faults.cluster import Cluster
 from tests.faults.drained import Rest, at_rest, read_ending, stuck
@@ -34,6 +36,7 @@ SLACK_S = 0.5
 START_S = 120.0
 USUAL_START_S = 5.0  # a start that takes longer says that others use this machine, too; then bounds stretch with it
 STILL_S = 1.0
+APPROVED = ("pay", "ship", "doubt")  # of the app's tools
 _TURN_S = 0.02
 _LOOK_S = 0.2
 
@@ -143,9 +146,19 @@ def _judge(cluster: Cluster, outcome: Outcome) -> None:
     outcome.messages = sum(sent.code in ("accepted", "duplicate") for sent in history.sent)
     outcome.verdict = judge(history, ending, lease_s=LEASE_S + SLACK_S)
     outcome.broken += findings
+    outcome.broken += _unallowed(found)
     outcome.broken += [f"a late commit passed: {e['session']} {e['rev']}" for e in found if e["what"] == "passed"]
     outcome.counts.update(count(ending))
     outcome.counts["dead_letter"] = cluster.ask("XLEN", cluster.keys.prefix + "dead") or 0
+
+
+def _unallowed(found: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the calls that ran though people had to allow them, and nobody did."""
+    allowed = {
+        e["call"] for e in found if e["what"] == "decided" and e["word"] in ("allow", "edit") and e["code"] in ("accepted", "duplicate")
+    }
+    asked = [e for e in found if e["what"] == "ran" and e["tool"] in APPROVED]
+    return [f"{e['tool']} {e['call']} ran and nobody allowed it" for e in asked if e["call"] not in allowed]
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -25,8 +25,10 @@ import httpx
 from tests.faults.history import DIRECTORY, journal
 from turnyard.client import Client, RedisClient
 from turnyard.errors import NotFound, StoreUnavailable, TurnyardError
+from turnyard.records.approvals import Approval, Decision
 from turnyard.records.ids import body_hash, keyed_job_id, session_key
 from turnyard.records.messages import UserMessage
+from turnyard.state import approvals
 from turnyard.state.ingress import accept_control, accept_message, accept_notice, accept_outcome, cancel_job
 from turnyard.state.jobs import read_job
 from turnyard.state.oracles.sessions import DONE
@@ -41,6 +43,7 @@ UNANSWERED = 5  # messages of a session that may wait for their answers before t
 DIRECTIVES = (
     *("say",) * 6,
     *("ponder", "add", "add,add", "linger", "again", "block", "wrong", "render", "burn", "polish", "flop", "order", "order"),
+    *("pay", "ship", "doubt", "grow", "hold", "track", "watch", "pay+pay", "pay,add", "ship+pay+add", "grow+hold", "track+watch"),
     *("add+render", "order+order", "linger,linger", "polish+add", "render+burn+add", "broken"),
 )
 RARE = ("doom", "die")
@@ -205,8 +208,37 @@ async def until_known(ask: Callable[[], Awaitable[Any]]) -> Any:
             await asyncio.sleep(0.1)  # not found: no worker has published the agent yet
 
 
+class People:
+    """Those who are asked: some say yes, some no, some both, some give other arguments, some are strangers, some say nothing."""
+
+    def __init__(self, doors: Doors) -> None:
+        self._doors = doors
+        self._seen: set[str] = set()
+
+    async def run(self) -> None:
+        """Decide what is asked until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                for tenant in TENANTS:
+                    page = await until_known(lambda tenant=tenant: approvals.pending(self._doors.yard, tenant, limit=100))
+                    for approval in page.items:
+                        if approval.id not in self._seen:
+                            self._seen.add(approval.id)
+                            group.create_task(self._decide(tenant, approval))
+                await asyncio.sleep(0.05)
+
+    async def _decide(self, tenant: str, approval: Approval) -> None:
+        rng = random.Random(approval.id)
+        await asyncio.sleep(rng.choice((0.0, 0.1, 0.4, 1.3, 1.5)))
+        for word in rng.choice((("allow",), ("allow",), ("deny",), ("allow", "deny"), ("edit",), ("allow", "allow"), ("stranger",), ())):
+            said = "deny" if word == "deny" else "allow"
+            decision = Decision(said, "mallory" if word == "stranger" else "ann", input={"n": 77} if word == "edit" else None)
+            told = await until_known(lambda decision=decision: approvals.decide(self._doors.yard, tenant, approval.id, decision))
+            BOOK.note("decided", call=approval.call, word=word, code=told.code)
+
+
 class Vendors:
-    """Those who answer orders, and the people who decide approvals."""
+    """Those who answer orders, and the people who decide the approvals of the bare worker."""
 
     def __init__(self, doors: Doors, rng: random.Random) -> None:
         self._doors = doors
@@ -268,14 +300,15 @@ async def main(url: str, http_url: str, seed: int, seconds: float, share: int, s
         ends_s = time.monotonic() + seconds
         doors = Doors(yard, clients, await stack.enter_async_context(Client(http_url)))
         vendors = asyncio.create_task(Vendors(doors, random.Random(f"{seed} vendors")).run()) if share == 0 else None
+        people = asyncio.create_task(People(doors).run()) if share == 0 else None
         names = [(tenant, f"s{i}", "bare" if i == 0 else "bot") for tenant in TENANTS for i in range(SESSIONS)]
         async with asyncio.TaskGroup() as group:
             for tenant, session, agent in names[share::shares]:
                 rng = random.Random(f"{seed} {tenant} {session}")
                 group.create_task(Talk(doors, tenant, session, agent, rng, ends_s).run())
         (HERE / f"load-{share}.done").touch()
-        if vendors is not None:
-            await vendors
+        if vendors is not None and people is not None:
+            await asyncio.gather(vendors, people)
     await yard.aclose()
 
 
