@@ -25,6 +25,7 @@ from benches.rows import (
     sessions,
     speed,
     stored,
+    waiting,
 )
 
 MODULES: tuple[ModuleType, ...] = (
@@ -41,6 +42,7 @@ MODULES: tuple[ModuleType, ...] = (
     admission,
     sessions,
     kept,
+    waiting,
     engine,
 )
 NAMES = tuple(name for name in GOALS if any(name in module.NAMES for module in MODULES))

@@ -49,9 +49,9 @@ class Submitter:
         self._agent = agent
 
     async def send(self, session: str, text: str = TEXT, *, tenant: str = "default") -> str:
-        """Send one message; return its job."""
+        """Send one message; return its job, which ends with its turn."""
         job = new_job_id(shard_of(session_key(tenant, session), len(self._yard.shards)))
-        message = UserMessage(tenant, session, self._agent, {"text": text}, job, "h", notify=self._watch.channel)
+        message = UserMessage(tenant, session, self._agent, {"text": text}, job, "h", complete_when="turn", notify=self._watch.channel)
         answer = await accept_message(self._yard, message)
         if answer.code != "accepted":
             raise Unmeasured(f"a message for session {session} was not accepted: {answer.code}")

@@ -23,6 +23,7 @@ class Options:
     idle_sessions: int = 100_000
     parked_sessions: int = 200
     parked_calls: int = 25
+    waiting_calls: int = 10_000
     steady_turns: int = 20_000
     hot_sessions: int = 5_000
     waiting_sessions: int = 100_000
@@ -44,6 +45,7 @@ QUICK = Options(
     stored_turns=40,
     idle_sessions=1000,
     parked_sessions=20,
+    waiting_calls=200,
     steady_turns=600,
     hot_sessions=50,
     waiting_sessions=1_000,
