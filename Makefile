@@ -74,9 +74,9 @@ COMPILE := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.1
 lock: setup ## resolve the lock files again from pyproject.toml
 	$(BIN)/python -m pip install --quiet uv
 	$(COMPILE) --upgrade --extra dev --group tools --output-file requirements.lock
-	$(COMPILE) --extra server --constraint requirements.lock --output-file requirements-server.lock
+	$(COMPILE) --extra server --extra s3 --constraint requirements.lock --output-file requirements-server.lock
 	@! grep -nE '://|file:|--(index|extra|find|trusted)' requirements.lock requirements-server.lock
 
 clean: ## remove what the commands made
-	rm -rf $(VENV) dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage*
+	rm -rf $(VENV) dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache .peers .coverage*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
