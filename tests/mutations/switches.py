@@ -177,6 +177,14 @@ _EDITS = {
         "script_waiting::test_a_delay_stays_when_the_asker_writes_and_both_are_seen_when_it_is_over",
         lua("lib/cancel", "elseif wrote.asker and not only_wakes(r) then", "elseif wrote.asker then"),
     ),
+    "ask_own": script(
+        "approval_races::test_a_message_of_somebody_else_waits_behind_what_is_asked",
+        lua("lib/cancel", "if gives_way(r, wrote) then settle", "if true then settle"),
+    ),
+    "park_kind": script(
+        "parked_kinds::test_an_approved_call_is_lifted_and_holds_its_turn_where_that_was_asked",
+        lua("lib/append", "  r.k = more.k or", "  r.k = r.k or"),
+    ),
     "long_task": script(
         "script_waiting::test_the_worker_of_a_call_it_let_go_of_dies_and_the_outcome_is_unknown",
         lua("lib/append", "  call('SADD', P .. 'w:' .. h.ow, call_member(h, r))\n", ""),

@@ -43,6 +43,10 @@ CALLS = {
     "await2": one(plan=[[m("m1", "aa"), m("m2", asker=False)]]),
     "bystander": one(plan=[[m("m1", "ta"), m("m2", asker=False)]]),
     "approve": one(plan=[[m("m1", "ap"), m("m2")]]),
+    "approve_v": one(plan=[[m("m1", "ap", user="u"), m("m2", user="v")]], budget=0, workers=("A",)),
+    "approve_x": one(plan=[[m("m1", "axaw", user="u"), m("m2", asker=False, user="v")]], budget=0, workers=("A",)),
+    "approve_q": one(plan=[[m("m1", "aq"), m("m2", asker=False)]], workers=("A",), faults=("timeout",)),
+    "ask_first": one(plan=[[m("m1", "pqt")]], workers=("A",), faults=("expel", "drain")),
     "approve_t": one(plan=[[m("m1", "at")]]),
     "approve2": one(plan=[[m("m1", "aada")]], budget=0, workers=("A",)),
     "batch": one(plan=[[m("m1", "ata"), m("m2", asker=False)]], budget=0, workers=("A",)),
@@ -105,6 +109,7 @@ LIFTED = {
     "lift_det": lifted(plan=[[m("m1", "ld"), m("m2")]], faults=("crash", "expel")),
     "lift_time": lifted(plan=[[m("m1", "lt")]], budget=2, faults=("timeout", "crash")),
     "lift_rew": lifted(plan=[[m("m1", "li")]], hist=3, faults=("rewind",)),
+    "lift_ap": lifted(plan=[[m("m1", "al")], [CANCEL]], faults=("expel",)),
     "lift_ask": lifted(plan=[[m("m1", "ll"), m("m2")]], faults=("lexpel", "expel")),
 }
 OUTSIDE = {
@@ -187,6 +192,8 @@ BREAKS: dict[str, str] = {
     "job_leaves": "canceljob",
     "cancel_all": "cancel_all",
     "retry_stays": "retry",
+    "ask_own": "approve_v",
+    "park_kind": "lift_ap",
     "long_task": "long",
     "long_again": "long_i",
     "not_early": "poll",

@@ -11,7 +11,6 @@ from typing import Any
 import orjson
 import redis
 
-from tests.protocol.actors.engine import LONG
 from tests.protocol.model import READ, State
 from turnyard.records.ids import session_key
 from turnyard.state.keys import Keys
@@ -25,6 +24,10 @@ KINDS = {
     "det": ("callback", 0, 0),
     "aw": ("callback", 1, 0),
     "ap": ("approval", 1, 0),
+    "ax": ("approval", 1, 0),
+    "al": ("approval", 1, 1),
+    "qu": ("question", 1, 0),
+    "pq": ("plain", 0, 0),
     "retry": ("retry", 1, 0),
     "li": ("lift", 1, 1),
     "ln": ("lift", 1, 0),
@@ -36,6 +39,15 @@ KINDS = {
     "cd": ("callback", 0, 0),
 }
 FAR = 10**7
+# What a call brings as it parks, by its kind and state.
+PARKED_AS = {
+    ("lo", "started"): {"tk": "1"},
+    ("lx", "started"): {"tk": "1"},
+    ("po", "open"): {"af": FAR},
+    ("ax", "open"): {"an": 1},
+    ("pq", "started"): {"k": "approval", "aw": 1},
+    ("al", "allowed"): {"k": "lift", "aw": 1},
+}
 SUMMARY = "session/compaction"
 ENTRIES = ("user/message", "assistant/message", "tool/result", "notification", SUMMARY)
 LIMITS, LOST = "local DEATHS, LOST = 3, 5", 2
@@ -198,10 +210,8 @@ class Mirror:
         return [int(eid.partition(b"-")[0]) for eid, fields in log if fields[b"t"].decode() in ENTRIES]
 
     def _parking(self, call: str, calls: State) -> list[Any]:
-        kind = calls[call]["kind"]
-        if kind in LONG and calls[call]["state"] == "started":
-            return [call, FAR, "", {"tk": "1"}]
-        return [call, FAR, "", {"af": FAR}] if kind == "po" else [call, FAR, ""]
+        more = PARKED_AS.get((calls[call]["kind"], calls[call]["state"]))
+        return [call, FAR, "", more] if more else [call, FAR, ""]
 
     def _base(self, request: State) -> int:
         return request["lua_last"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from tests.protocol.model import INF, State
+from tests.protocol.model import INF, State, asks
 from tests.protocol.redis_mirror import KINDS, SUMMARY, Mirror
 
 TYPES = {"user/message": "user", "assistant/message": "assistant", "tool/result": "result", "notification": "notice", SUMMARY: "summary"}
@@ -24,6 +24,7 @@ def of_model(shard: State) -> dict[str, Any]:
         "workers": sorted(shard["workers"]),
         "held": {owner: sorted(names) for owner, names in shard["w"].items() if names},
         "assignments": sorted([sid, epoch] for sid, epoch, _ in shard["turns"]),
+        "asked": sorted(call for call, row in shard["calls"].items() if asks(row) and row["state"] == "parked" and row["outcome"] is None),
     }
 
 
@@ -107,6 +108,7 @@ def _entry(e: State) -> list[Any]:
 def _row(shard: State, row: State) -> dict[str, Any]:
     return {
         "kind": KINDS[row["kind"]][0],
+        "user": row["user"],
         "state": row["state"],
         "awaited": bool(row["awaited"]),
         "outcome": row["outcome"],
@@ -149,6 +151,7 @@ def of_redis(mirror: Mirror, like: State) -> dict[str, Any]:
         if r.type(key) == b"set":
             out["held"][key.decode().rsplit(":", 1)[1]] = sorted(_member(m.decode(), name) for m in r.smembers(key))
     lists = [item.decode().split(" ") for key in r.keys(p + "turns:*") for item in r.lrange(key, 0, -1)]
+    out["asked"] = sorted(member.decode().partition("!")[2] for member in r.zrange(p + "ap:default", 0, -1))
     out["assignments"] = sorted([name[sid], int(epoch)] for sid, epoch in lists)
     return out
 
@@ -230,6 +233,7 @@ def _redis_rows(mirror: Mirror, store: str) -> dict[str, Any]:
         r = orjson.loads(raw)
         rows[call] = {
             "kind": r["k"],
+            "user": r.get("us", ""),
             "state": r["s"],
             "awaited": r["aw"] == 1,
             "outcome": r.get("o"),

@@ -2,13 +2,14 @@
 
 import random
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tests.protocol.actors import (
     CALLS,
     FAULTY,
     OUTSIDE,
+    PEOPLE,
     Action,
     Config,
     Violation,
@@ -164,6 +165,18 @@ def random_outside(rnd: random.Random) -> Config:
         for queue in config.plan
     ]
     return replace(config, plan=plan, lifters=config.lifters or ("L",), hist=0)
+
+
+def with_people(config: Config, rnd: random.Random) -> Config:
+    """Return the deployment with more that people are asked, and two users who write."""
+    kinds = (*PEOPLE, "ap", "at", "aada")
+    plan = [[{**event, **peopled(rnd, kinds)} if event["kind"] == "user" else event for event in queue] for queue in config.plan]
+    return replace(config, plan=plan)
+
+
+def peopled(rnd: random.Random, kinds: Sequence[str]) -> State:
+    """Return what a message says instead: something that people are asked, mostly, and who wrote it."""
+    return ({"does": rnd.choice(kinds)} if rnd.random() < 0.6 else {}) | {"user": rnd.choice("uv")}
 
 
 def random_event(rnd: random.Random, i: int, sids: list[str], sent: list[tuple[str, str]], *, simple: bool) -> State:

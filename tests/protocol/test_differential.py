@@ -13,7 +13,7 @@ import redis
 from tests.protocol.actors import Config
 from tests.protocol.configs import CONFIGS
 from tests.protocol.differential import Differs, walk
-from tests.protocol.search import random_config, random_outside
+from tests.protocol.search import random_config, random_outside, with_people
 from turnyard.state import scripts
 
 WALKS = 1500 if os.environ.get("THOROUGH") else 100
@@ -35,6 +35,28 @@ FOCUS = {
     "a call that took its worker along is merely cancelled": "par3",
     "a rollback leaves the turn's summary": "roll_f",
     "a rollback reads from where the summary said": "roll_f",
+    "any message takes back what is asked": "approve_v",
+    "only the asker takes back what anyone may": "approve_x",
+    "what is lifted after its approval does not hold the turn": "lift_ap",
+}
+# Those that only worlds with more for people to decide meet.
+PEOPLED = {
+    "any message takes back what is asked": ("if gives_way(r, wrote) then settle", "if wrote.asker then settle"),
+    "only the asker takes back what anyone may": ("return r.any == 1 or wrote.asker", "return wrote.asker"),
+    "what was decided stays in the list": (
+        "  if asks(r) then call('ZREM', asked_key(h), asked_member(h, r)) end\n",
+        "  if r.o and asks(r) then call('ZREM', asked_key(h), asked_member(h, r)) end\n",
+    ),
+    "what ended stays in the list": (
+        "  if asks(r) then call('ZREM', asked_key(h), asked_member(h, r)) end\n",
+        "  if not r.o and asks(r) then call('ZREM', asked_key(h), asked_member(h, r)) end\n",
+    ),
+    "a question is in no list": (
+        "return r.k == 'question' or r.k == 'approval' and not r.d end",
+        "return r.k == 'approval' and not r.d end",
+    ),
+    "a call that asks first stays what it was": ("r.k = more.k or", "r.k = r.k or"),
+    "what is lifted after its approval does not hold the turn": ("  if more.aw == 1 then r.aw = 1 end\n", ""),
 }
 # Each takes one rule out of the Lua. A differential that does not notice proves nothing.
 MUTATIONS = {
@@ -62,6 +84,7 @@ MUTATIONS = {
     "an answer hands its call out to nobody": ("  if r.s == 'parked' and r.nb then relay(h, r) end\n", ""),
     "an answer that was there before is forgotten": ("  if unread(r) > 0 then return relay(h, r) end\n", ""),
     "what a worker let go of goes with it": ("local repeats = r.i == 1 or", "local repeats = r.k == 'lift' and r.i == 1 or"),
+    **PEOPLED,
     "two tasks run one row": ("r.tk and not (r.tk == owner and r.tj == task) then", "false then"),
 }
 
@@ -85,6 +108,12 @@ def test_the_server_takes_every_step_the_model_takes_while_calls_wait_outside(cl
     assert steps > 10 * OUTSIDE_WALKS
 
 
+@pytest.mark.parametrize("chunk", range(WALKS // CHUNK // 2))
+def test_the_server_takes_every_step_the_model_takes_where_people_are_asked(client: redis.Redis, chunk: int) -> None:
+    for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):
+        walk(client, config(seed, people=True), seed, steps=90)
+
+
 @pytest.mark.parametrize("seed", FOUND)
 def test_a_walk_that_once_differed_does_so_no_more(client: redis.Redis, seed: int) -> None:
     walk(client, config(seed), seed, steps=90)
@@ -98,14 +127,15 @@ def test_a_rule_taken_out_of_the_lua_is_noticed(client: redis.Redis, name: str, 
     monkeypatch.setattr(scripts, "library_source", lambda: whole.replace(was, becomes))
     for seed in range(400):
         try:
-            walk(client, CONFIGS[FOCUS[name]] if name in FOCUS else config(seed), seed, steps=90)
+            walk(client, CONFIGS[FOCUS[name]] if name in FOCUS else config(seed, people=name in PEOPLED), seed, steps=90)
         except (Differs, redis.ResponseError):
             return
     pytest.fail("400 walks saw no difference")
 
 
-def config(seed: int) -> Config:
-    return replace(random_config(random.Random(seed)), hist=0, events=False)
+def config(seed: int, *, people: bool = False) -> Config:
+    plain = replace(random_config(random.Random(seed)), hist=0, events=False)
+    return with_people(plain, random.Random(seed)) if people else plain
 
 
 def outside(seed: int) -> Config:

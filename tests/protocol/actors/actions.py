@@ -93,7 +93,7 @@ def do_vendor(shard: State, env: State, rules: Rules, action: Action) -> None:
         model.accept(shard, rules, {"id": f"v{call}{value}", "kind": "raw", "call": call, "value": value})
         return
     env["tokens"][call] = "done"
-    approval = shard["calls"][call]["kind"] == "ap"
+    approval = shard["calls"][call]["kind"] in model.APPROVALS
     kind, value = ("decision", env["approve"]) if approval else ("outcome", "real")
     model.accept(shard, rules, {"id": "v" + call, "kind": kind, "call": call, "value": value, "n": env["n"]})
 

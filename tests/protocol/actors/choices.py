@@ -198,7 +198,7 @@ def token_choices(shard: State, env: State, out: list[Action]) -> None:
         row = shard["calls"].get(call)
         if state not in ("out", "half") or row is None or row["state"] not in ("parked", "open", "started"):
             continue
-        if row["kind"] == "ap" and row["state"] != "parked":
+        if row["kind"] in (*model.APPROVALS, "pq") and row["state"] != "parked":
             continue
         out.append(("vendor", call))
         if may(env, "timeout") and row["state"] == "parked" and row["outcome"] is None:

@@ -12,6 +12,7 @@ from tests.protocol.model import Rules, State
 
 Request = dict[str, Any]
 LONG = ("lo", "lx")
+PLAIN = ("tool", "par", "pq", *LONG)  # what runs here
 
 
 def plan(env: State, rules: Rules, owner: str, sid: str, job: State) -> Request:
@@ -72,7 +73,7 @@ def plan_call(env: State, rules: Rules, job: State, request: Request, pending: l
     """Plan the first call that this worker can still move."""
     rows, call = job["rows"], live[0]
     row = rows[call]
-    plain = row["kind"] in ("tool", "par", *LONG)
+    plain = row["kind"] in PLAIN
     waits = (rules.sequential and plain) or (rules.approved_waits and row["state"] == "allowed")
     before = pending[: pending.index(call)]
     if waits and any(other in job["parked"] for other in before):
@@ -81,7 +82,9 @@ def plan_call(env: State, rules: Rules, job: State, request: Request, pending: l
         plan_parallel(env, job, request, pending, call)
     elif row["kind"] in LONG:
         run_long(env, rules, job, request, pending, live)
-    elif row["kind"] == "tool" or (row["kind"] == "ap" and row["state"] in ("allowed", "started")):
+    elif row["kind"] == "pq":
+        ask_first(env, rules, job, request, pending, live)
+    elif row["kind"] == "tool" or (row["kind"] in ("ap", "ax") and row["state"] in ("allowed", "started")):
         if run_call(env, job, request, call):
             plan_rest(rules, job, request, pending, live)
     else:
@@ -118,6 +121,18 @@ def run_long(env: State, rules: Rules, job: State, request: Request, pending: li
         request["claim"] = True
 
 
+def ask_first(env: State, rules: Rules, job: State, request: Request, pending: list[str], live: list[str]) -> None:
+    """Start a call whose body asks for approval before it does anything, and let it wait for people."""
+    call = live[0]
+    if call not in job["marks"]:
+        if run_call(env, job, request, call):
+            plan_rest(rules, job, request, pending, live)
+        return
+    env["tokens"].setdefault(call, "out")
+    request["parks"].append(call)
+    plan_rest(rules, job, request, pending, live)
+
+
 def park_call(env: State, row: State, request: Request, call: str) -> None:
     """Launch a call that waits for something outside, and park it; a detached one is answered by its placeholder."""
     fresh = row["state"] in ("open", "started") if model.detached(row) else row["outcome"] is None and row["state"] == "open"
@@ -134,7 +149,7 @@ def plan_rest(rules: Rules, job: State, request: Request, pending: list[str], li
     awaited = bool(request["parks"]) and not model.detached(rows[call])
     if len(live) > 1:
         following = rows[live[1]]
-        if rules.sequential and following["kind"] in ("tool", "par", *LONG) and (awaited or job["parked"]):
+        if rules.sequential and following["kind"] in PLAIN and (awaited or job["parked"]):
             request["ending"] = "park"
         elif following["kind"] == "tool" and following["state"] == "open":
             request["start"] = live[1]

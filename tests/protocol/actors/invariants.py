@@ -91,7 +91,8 @@ def check_overtaken(shard: State, env: State) -> None:
     for call, row in shard["calls"].items():
         if row["answered"] or not (row["demoted"] or row["outcome"] == "superseded"):
             continue
-        if not any(item["kind"] == "user" and item["asker"] for item in shard["s"][row["sid"]]["inbox"]):
+        wrote = [item for item in shard["s"][row["sid"]]["inbox"] if item["kind"] == "user"]
+        if not (any(item["asker"] for item in wrote) if row["demoted"] else model.gives_way(row, wrote)):
             fail(f"call {call} gave way to a message that does not join its turn")
 
 

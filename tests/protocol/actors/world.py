@@ -59,7 +59,18 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
     "lxt": ("lx", "cb"),
     "lxo": ("lx", "lo"),
 }
-ASKS = CALLS | OUTSIDE
+# The same, for what people are asked: drawn apart, so that a seed stays the world that it was.
+PEOPLE: dict[str, tuple[str, ...]] = {
+    "ax": ("ax",),
+    "qu": ("qu",),
+    "pq": ("pq",),
+    "al": ("al",),
+    "aq": ("ap", "qu"),
+    "pqt": ("pq", "tool"),
+    "axaw": ("ax", "aw"),
+    "alap": ("al", "ap"),
+}
+ASKS = CALLS | OUTSIDE | PEOPLE
 FOLDS = ("fo",)  # what lets the scripted worker sum up all that is older before it asks the model
 WAITS = {"re": "retry"}  # what the scripted worker waits for before it asks the model
 LIFT = ("li", "ln", "ld", "po")

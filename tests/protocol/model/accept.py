@@ -100,8 +100,8 @@ def settle_from_outside(shard: State, rules: Rules, event: State) -> State | int
 
 
 def record_decision(shard: State, rules: Rules, event: State, row: State) -> bool:
-    """Take the first decision on a call that has no outcome; return False for any other."""
-    if row["decision"] is not None or row["outcome"] is not None:
+    """Take the first decision on a call that waits for one; return False for any other."""
+    if row["decision"] is not None or row["outcome"] is not None or row["state"] != "parked":
         return False
     row["decision"] = event["value"]
     if rules.cas_awaiting:

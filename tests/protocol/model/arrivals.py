@@ -18,6 +18,7 @@ def user_message(shard: State, rules: Rules, event: State) -> str:
     if cancelled_before(shard, event):
         return "CANCELLED"
     item = {"kind": "user", "mid": event["mid"], "store": head["store"], "wake": True, "n": event["n"], "asker": asker}
+    item["user"] = event.get("user", "u")
     if mode == "later":
         delay(shard, rules, event, item)
     elif mode == "collect":
@@ -27,8 +28,8 @@ def user_message(shard: State, rules: Rules, event: State) -> str:
     elif mode in ("interrupt", "rollback"):
         mode = interrupt(shard, rules, event, item)
     joins = mode == "steer" and (not head["turn"] or item["store"] == head["tstore"])
-    if asker and (joins or not rules.queue_supersede) and head["turn"] and head["awaiting"] > 0:
-        overtake(shard, rules, sid)
+    if (joins or not rules.queue_supersede) and head["turn"] and head["awaiting"] > 0:
+        overtake(shard, rules, sid, [item])
     if mode == "steer":
         put(shard, rules, sid, item)
     wake(shard, rules, sid)

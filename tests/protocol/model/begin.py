@@ -5,7 +5,7 @@ declared call is unanswered, so nothing ever lands between a call and its result
 """
 
 from tests.protocol.model.rules import Rules
-from tests.protocol.model.state import INF, State, append, cancelling, least_version, next_due, to_ready, unanswered, wakes
+from tests.protocol.model.state import APPROVALS, INF, State, append, cancelling, least_version, next_due, to_ready, unanswered, wakes
 
 
 def begin(shard: State, rules: Rules, sid: str, epoch: int, owner: str) -> State:
@@ -103,7 +103,7 @@ def answer_from_rows(shard: State, rules: Rules, head: State, log: list[State]) 
     """Append the outcome of each settled awaited call and the placeholder of each demoted one, in source order."""
     for call in unanswered(log):
         row = shard["calls"][call]
-        if row["outcome"] is not None and (row["awaited"] or row["kind"] == "ap") and not row["demoted"]:
+        if row["outcome"] is not None and (row["awaited"] or row["kind"] in APPROVALS) and not row["demoted"]:
             append(shard, rules, head, {"kind": "result", "call": call, "outcome": row["outcome"]})
         elif row["demoted"] and (row["state"] == "parked" or row["outcome"] is not None or not rules.demote_parked):
             append(shard, rules, head, {"kind": "result", "call": call, "outcome": "placeholder"})
@@ -113,7 +113,7 @@ def entry_of(shard: State, item: State) -> State:
     """Return the log entry of an inbox item."""
     kind = item["kind"]
     if kind == "user":
-        return {"kind": "user", "mid": item["mid"], "g": item.get("g"), "asker": item["asker"]}
+        return {"kind": "user", "mid": item["mid"], "g": item.get("g"), "asker": item["asker"], "user": item["user"]}
     if kind == "notice":
         return {"kind": "notice", "group": item["group"], "text": item["text"]}
     if kind == "result":

@@ -10,6 +10,7 @@ from tests.protocol.model.rules import Rules
 from tests.protocol.model.state import (
     WAKERS,
     State,
+    asks,
     cancel_settled_jobs,
     empty_handed,
     move_open,
@@ -96,18 +97,30 @@ def clear_queues(shard: State, rules: Rules, sid: str) -> None:
             event["void"] = True
 
 
-def overtake(shard: State, rules: Rules, sid: str) -> None:
-    """The asker wrote: parked approvals are superseded, other parked awaited calls become detached, a retry delay stays."""
+def overtake(shard: State, rules: Rules, sid: str, items: Sequence[State]) -> None:
+    """Somebody wrote: what its writer may take back of what people are asked is superseded, other parked awaited calls become
+    detached for an asker, a retry delay stays.
+    """
     head = shard["s"][sid]
+    wrote = [item for item in items if item["kind"] == "user"]
+    asked = any(item["asker"] for item in wrote)
     for call, row in rows_of(shard, sid).items():
         parked = row["state"] == "parked"
         if row["outcome"] is not None or not row["awaited"] or (rules.demote_parked and not parked):
             continue
-        if row["kind"] == "ap":
-            settle(shard, call, "superseded")
-        elif row["kind"] not in WAKERS or not rules.retry_stays:
+        if asks(row):
+            if (gives_way(row, wrote) if rules.ask_own else asked) and parked:
+                settle(shard, call, "superseded")
+        elif asked and (row["kind"] not in WAKERS or not rules.retry_stays):
             row["awaited"], row["demoted"] = False, True
             head["awaiting"] -= 1 if parked else 0
+
+
+def gives_way(row: State, wrote: Sequence[State]) -> bool:
+    """Tell whether one of these messages takes the place of what the row asks: its asker's, or anyone's where it says so."""
+    if row["kind"] == "ax":
+        return bool(wrote)
+    return any(item["asker"] and row["user"] in ("", item["user"]) for item in wrote)
 
 
 def strike(shard: State, rules: Rules, sid: str) -> None:
@@ -126,6 +139,7 @@ def strike(shard: State, rules: Rules, sid: str) -> None:
             head["jobs"].remove(entry["mid"])
             shard["j"][entry["mid"]]["state"] = "queued"
             item = {"kind": "user", "mid": entry["mid"], "store": head["tstore"], "wake": True, "n": 0, "asker": False, "steer": True}
+            item["user"] = entry["user"]
             returned.append(item)
         if entry["kind"] == "assistant":
             for call in entry["calls"]:

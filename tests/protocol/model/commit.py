@@ -135,7 +135,7 @@ def wait_row(shard: State, sid: str, call: str, kind: str) -> None:
     """Hold the turn by a row that is no call."""
     head = shard["s"][sid]
     if call not in shard["calls"]:
-        shard["calls"][call] = dict(new_row(head, sid, kind), state="parked", jobs=[])
+        shard["calls"][call] = dict(new_row(head, sid, kind), state="parked", jobs=[], user="")
         head["awaiting"] += 1
 
 
@@ -144,7 +144,8 @@ def park_call(shard: State, rules: Rules, request: State, call: str) -> None:
     head, row = shard["s"][request["sid"]], shard["calls"][call]
     if row["outcome"] is not None:
         return
-    launchable = row["state"] in ("open", "started")
+    launchable = row["state"] in ("open", "started", "allowed")
+    become(rules, row)
     if launchable and row["kind"] in LIFTED:
         offer_to_lane(shard, rules, head, call)
     if launchable and row["kind"] in PUT_OFF:
@@ -160,6 +161,16 @@ def park_call(shard: State, rules: Rules, request: State, call: str) -> None:
     elif launchable:
         row["state"] = "parked"
         head["awaiting"] += 1 if row["awaited"] and rules.count_parked else 0
+
+
+def become(rules: Rules, row: State) -> None:
+    """Let a call wait as what it is from now on: its body asks for approval first, or it was approved and is lifted."""
+    if not rules.park_kind:
+        return
+    if row["kind"] == "pq" and row["state"] == "started":
+        row["kind"], row["awaited"] = "ap", True
+    elif row["kind"] == "al" and row["state"] == "allowed":
+        row["kind"], row["awaited"] = "li", True
 
 
 def offer_to_lane(shard: State, rules: Rules, head: State, call: str) -> None:
@@ -251,8 +262,8 @@ def close_calls(shard: State, rules: Rules, head: State) -> None:
 def park(shard: State, rules: Rules, sid: str, *, cancelled: bool) -> bool:
     """Leave the slot while something is awaited; go on when the answer, or a cancel, was faster."""
     head = shard["s"][sid]
-    if head["awaiting"] > 0 and any(item["kind"] == "user" and item["asker"] for item in head["inbox"]):
-        overtake(shard, rules, sid)
+    if head["awaiting"] > 0:
+        overtake(shard, rules, sid, head["inbox"])
     if rules.park_cancel and cancelled:
         return False
     if head["awaiting"] == 0 and rules.park_zero:

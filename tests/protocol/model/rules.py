@@ -58,6 +58,8 @@ FIXES: dict[str, str] = {
     "job_leaves": "a queued job ends in the script that accepts its cancel, wherever it lies (off: when the cancel is drained; begin may come first)",
     "cancel_all": "a cancel of all empties inbox and next, and voids what lies in ingress, in the script that accepts it",
     "retry_stays": "a retry delay stays when the asker writes",
+    "ask_own": "what people are asked gives way to a message of its asker, or of anyone where it says so, and to no other",
+    "park_kind": "a parked call is what it waits for now: one that asks first waits for people, an approved lift for its task",
     "long_task": "an effect that goes on after its call was let go of is a task of its worker: found when that dies, and told once",
     "long_again": "what its worker let go of is handed on when that dies, where it may be repeated",
     "not_early": "a call that is looked at again is nobody's before its time, whatever stale job comes for it",

@@ -21,6 +21,7 @@ INF = 10**9
 BEGIN_BY = 3
 LEASE = 10
 WAKERS = ("retry", "timer")  # rows that are no call: they only hold the turn
+APPROVALS = ("ap", "ax", "al")  # what people allow or deny
 
 
 def new_shard(cap: int, sids: Sequence[str]) -> State:
@@ -73,6 +74,7 @@ def new_head(sid: str) -> State:
         "next": [],
         "stores": 1,
         "paused": False,
+        "user": "",
         "now": 0,
         "tver": 0,
         "state_of": None,
@@ -89,7 +91,8 @@ def new_row(head: State, sid: str, kind: str) -> State:
         "turn": head["turn"],
         "kind": kind,
         "state": "open",
-        "awaited": kind in ("aw", "ap", "li", "ln", "po", "cb", *WAKERS),
+        "awaited": kind in ("aw", "li", "ln", "po", "cb", "qu", *APPROVALS, *WAKERS),
+        "user": head["user"],
         "task": None,
         "tries": 1,
         "relays": 1,
@@ -139,6 +142,11 @@ def least_version(head: State) -> int:
 def poisoned(head: State) -> bool:
     """Tell whether the open turn is ended for what it does to its workers."""
     return cancelling(head) and head["cancel"]["cause"] == "poisoned"
+
+
+def asks(row: State) -> bool:
+    """Tell whether people are asked: whether the call may run, or a question. One that was decided asks no more."""
+    return row["kind"] == "qu" or (row["kind"] in APPROVALS and row["decision"] is None)
 
 
 def detached(row: State) -> bool:
@@ -212,6 +220,8 @@ def append(shard: State, rules: Rules, head: State, entry: State) -> None:
         after_note(shard, rules, head, entry)
     elif kind == "user":
         shard["j"][entry["mid"]]["state"] = "running"
+        if entry["asker"] or not head["jobs"]:
+            head["user"] = entry["user"]
         head["jobs"].append(entry["mid"])
 
 
