@@ -28,11 +28,11 @@ from turnyard.state.fleet import Assignment, Lists, Registration, beat, register
 from turnyard.state.yard import Shard, Yard
 
 FACTS: Mapping[str, ToolFact] = {
-    "approve": ToolFact("approval", awaited=True, timeout_ms=1500),
+    "approve": ToolFact("approval", awaited=True),
     "par": ToolFact(),
     "par_again": ToolFact(idempotent=True),
 }
-TABLE = ToolTable(FACTS, parallel=2)
+TABLE = ToolTable(FACTS, parallel=2, approval_ms=1500)
 LEASE_MS = int(os.environ.get("TURNYARD__TIMING__LEASE_MS", "1000"))
 BEAT_S = int(os.environ.get("TURNYARD__TIMING__BEAT_MS", "200")) / 1000
 
