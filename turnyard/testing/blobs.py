@@ -16,7 +16,7 @@ import pytest
 
 from turnyard.blobs.store import PIECE_BYTES, FileStore, StoreLimits
 from turnyard.errors import NotFound, QuotaExceeded, TooLarge
-from turnyard.records.blobs import NAME_BYTES, is_file_id
+from turnyard.records.blobs import NAME_BYTES, BlobRef, is_file_id
 from turnyard.testing.clock import ManualClock
 
 HOSTILE = ("../../x", "..\\x", "/etc/passwd", "C:\\x", "a\0b", "", ".", "..", "é" * 150, "a/b", "%2e%2e%2f", "\u202egpj.exe", "x\r\ny: z")
@@ -141,12 +141,14 @@ class BlobsConformance(ABC):
 
     async def test_files_are_listed_newest_first_page_by_page(self) -> None:
         store = await self.open(StoreLimits())
-        refs = []
+        refs: list[BlobRef] = []
         for n in range(5):
             refs.append(await store.put("acme", b"%d" % n))
             await self.clock.advance(0.01)
         await store.delete("acme", refs[2].id)
-        wanted, found, after = [refs[n].id for n in (4, 3, 1, 0)], [], None
+        wanted = [refs[n].id for n in (4, 3, 1, 0)]
+        found: list[str] = []
+        after: str | None = None
         while page := await store.page("acme", limit=2, after=after):
             assert len(page) <= 2
             found += [ref.id for ref in page]
